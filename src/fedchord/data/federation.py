@@ -1,0 +1,92 @@
+"""The clients' data: rows of one data set, and which client holds which rows.
+
+All rows lie in one set of columns (`x`, `y`, masks ...), so nothing is copied per client; a client is three lists of
+row numbers (train, validation, test). Images stay bytes until they are batched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedchord.tensors import Tensors
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Lists of row numbers of different lengths, one per client, in two flat tensors."""
+
+    rows: Tensor
+    offsets: Tensor
+
+    @staticmethod
+    def of(lists: Iterable[Tensor]) -> Ragged:
+        """From one row-number tensor per client."""
+        parts = [torch.as_tensor(part, dtype=torch.int64) for part in lists]
+        lengths = torch.tensor([0] + [len(part) for part in parts], dtype=torch.int64)
+        rows = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
+        return Ragged(rows, torch.cumsum(lengths, 0))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, client: int) -> Tensor:
+        return self.rows[int(self.offsets[client]) : int(self.offsets[client + 1])]
+
+    @property
+    def sizes(self) -> Tensor:
+        """How many rows each client has."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Rows before they are given to clients; what a source returns.
+
+    `groups` holds a client number per row where the data have natural clients (a writer, a hospital), named by
+    `group_names`. `holdout` is the official test part, kept apart from the clients.
+    """
+
+    name: str
+    columns: Tensors
+    classes: int
+    groups: Tensor | None = None
+    group_names: tuple[str, ...] = ()
+    holdout: Tensors | None = None
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Federation:
+    """K clients with their training, validation and test rows."""
+
+    name: str
+    columns: Tensors
+    classes: int
+    train: Ragged
+    validation: Ragged
+    test: Ragged
+    client_names: tuple[str, ...]
+    holdout: Tensors | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.train)
+
+    def part(self, split: str) -> Ragged:
+        """The rows of one split by its name: train, validation or test."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        return parts[split]
+
+    def batch(self, rows: Tensor) -> Tensors:
+        """The columns of some rows, ready for a model."""
+        return prepare({name: column[rows] for name, column in self.columns.items()})
+
+
+def prepare(batch: Tensors) -> Tensors:
+    """Bytes to numbers: uint8 columns become float32 in [0, 1]."""
+    return {n: t.to(torch.float32).mul_(1 / 255) if t.dtype == torch.uint8 else t for n, t in batch.items()}
