@@ -71,23 +71,23 @@ def as_tensor(keys: list[int]) -> Tensor:
     return torch.tensor([_signed(k) for k in keys], dtype=torch.int64)
 
 
-def bits(key: Key, n: int) -> Tensor:
+def bits(key: Key, n: int, device: torch.device | str | None = None) -> Tensor:
     """n hashed 64-bit numbers as int64."""
-    counter = torch.arange(n, dtype=torch.int64)
+    counter = torch.arange(n, dtype=torch.int64, device=device)
     start = _signed(key) if isinstance(key, int) else key
     return _mix_tensor(start + (counter + 1) * _signed(_GAMMA))
 
 
-def uniform(key: Key, n: int) -> Tensor:
+def uniform(key: Key, n: int, device: torch.device | str | None = None) -> Tensor:
     """n float32 numbers, uniform on [0, 1)."""
-    return ((bits(key, n) >> 40) & ((1 << 24) - 1)).to(torch.float32) * 2.0**-24
+    return ((bits(key, n, device) >> 40) & ((1 << 24) - 1)).to(torch.float32) * 2.0**-24
 
 
-def normal(key: Key, shape: tuple[int, ...]) -> Tensor:
+def normal(key: Key, shape: tuple[int, ...], device: torch.device | str | None = None) -> Tensor:
     """Standard normal float32 numbers of a shape (Box and Muller, 1958)."""
     n = math.prod(shape)
     half = (n + 1) // 2
-    both = uniform(key, 2 * half)
+    both = uniform(key, 2 * half, device)
     radius = torch.sqrt(-2.0 * torch.log1p(-both[:half]))
     angle = 2.0 * math.pi * both[half:]
     return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])[:n].reshape(shape)

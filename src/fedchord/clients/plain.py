@@ -1,0 +1,45 @@
+"""Plain local training: FedAvg's clients, and clients that learn alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from fedchord.rules import ClientRule, Upload, Visit
+from fedchord.task import Task
+from fedchord.tensors import Tensors
+
+
+@final
+@dataclass(frozen=True)
+class Plain(ClientRule):
+    """Local SGD from the received model; the change is uploaded (McMahan et al., 2017, FedAvg).
+
+    theta_i <- theta - lr grad F_i(batch; theta), E epochs; upload theta_i - theta.
+    """
+
+
+@final
+@dataclass(frozen=True)
+class Local(ClientRule):
+    """Every client trains a model of its own and sends nothing: the control that says what federation is worth.
+
+    All clients start from the same first model; one that was never sampled deploys that first model, and is counted.
+    """
+
+    mixes: ClassVar[tuple[str, ...]] = ()
+
+    def init(self, task: Task, shared: Tensors, key: int) -> Tensors:
+        return {"theta": shared["theta"], "buffers": shared["buffers"]}
+
+    def start(self, visit: Visit) -> Tensors:
+        return visit.own
+
+    def received(self, visit: Visit) -> Tensors:
+        return visit.own
+
+    def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
+        return Upload(), trained
+
+    def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
+        return own or {"theta": shared["theta"], "buffers": shared["buffers"]}

@@ -1,0 +1,30 @@
+"""FedProx: local training that is held near the received model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from fedchord import check, rng
+from fedchord.rules import ClientRule, Visit
+from fedchord.task import Batch
+from fedchord.tensors import Tensors
+
+
+@final
+@dataclass(frozen=True)
+class Prox(ClientRule):
+    """Local SGD on F_i(theta) + (mu / 2) ||theta - theta_g||^2 (Li et al., 2020, FedProx).
+
+    The norm is squared and taken over all trainable parameters; mu = 0 is FedAvg.
+    """
+
+    mu: float = 0.01
+
+    def __post_init__(self) -> None:
+        check.at_least("Prox", "mu", self.mu, 0)
+
+    def direction(self, trained: Tensors, visit: Visit, batch: Batch, key: rng.Key) -> Tensors:
+        slope = visit.slope(trained, batch, key)
+        slope["theta"] = slope["theta"].add(trained["theta"] - visit.shared["theta"], alpha=self.mu)
+        return slope

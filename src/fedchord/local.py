@@ -1,0 +1,289 @@
+"""One client's round: the only training loop of the library, and the local optimiser.
+
+The simulator calls `local_round` in a loop, in worker processes or under `torch.func.vmap`; a Flower client calls it once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedchord import check, rng
+from fedchord.data.federation import Federation
+from fedchord.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit
+from fedchord.task import Batch, Task
+from fedchord.tensors import Tensors, clone
+
+BLOCK_BYTES = 16 << 20
+"""How many bytes of examples are gathered at a time."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How clients train: epochs, batch size (0: the whole client) and the local optimiser.
+
+    The learning rate of round t (from 0) is lr * lr_decay ** floor(t / lr_step). Momentum starts at zero in every round.
+    Weight decay is added to the gradient (for Adam too). `clip`, where above 0, bounds the norm of the whole gradient.
+    """
+
+    epochs: int = 1
+    batch: int = 20
+    lr: float = 0.05
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    lr_decay: float = 1.0
+    lr_step: int = 1
+    clip: float = 0.0
+    optimiser: str = "sgd"
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        check.whole("Training", "epochs", self.epochs)
+        check.whole("Training", "batch", self.batch)
+        check.positive("Training", "lr", self.lr)
+        check.below("Training", "momentum", self.momentum, 1)
+        check.at_least("Training", "weight_decay", self.weight_decay, 0)
+        check.positive("Training", "lr_decay", self.lr_decay)
+        check.whole("Training", "lr_step", self.lr_step, 1)
+        check.at_least("Training", "clip", self.clip, 0)
+        check.one_of("Training", "optimiser", self.optimiser, ("sgd", "adam"))
+        check.below("Training", "beta1", self.beta1, 1)
+        check.below("Training", "beta2", self.beta2, 1)
+        check.positive("Training", "eps", self.eps)
+
+    def rate(self, round: int) -> float:
+        """The learning rate of a round, counted from 0."""
+        return self.lr * self.lr_decay ** (round // self.lr_step)
+
+
+class LocalOptimiser:
+    """SGD with momentum, or Adam, on named vectors.
+
+        SGD:   v <- momentum v + (g + wd x),  x <- x - lr v
+        Adam:  m <- b1 m + (1 - b1) g,  s <- b2 s + (1 - b2) g^2,  x <- x - lr (m / (1 - b1^t)) / (sqrt(s / (1 - b2^t)) + eps)
+
+    Inside a traced (vectorised) run it computes new tensors by these formulas; otherwise torch's fused kernels change the
+    loop's own copies in place.
+    """
+
+    def __init__(self, training: Training, lr: float, task: Task) -> None:
+        self.training, self.lr, self._task = training, lr, task
+        self._split: dict[str, tuple[Tensor, list[Tensor]]] = {}
+
+    def init(self, trained: Tensors, moves: tuple[str, ...]) -> Tensors:
+        """The optimiser's memory at the start of a phase."""
+        if self.training.optimiser == "adam":
+            kinds = {f"{kind}.{name}": torch.zeros_like(trained[name]) for name in moves for kind in ("first", "second")}
+            return kinds | {"count": torch.zeros((), device=trained[moves[0]].device)}
+        if self.training.momentum == 0:
+            return {}
+        return {f"momentum.{name}": torch.zeros_like(trained[name]) for name in moves}
+
+    def step(self, trained: Tensors, slope: Slope, memory: Tensors, moves: tuple[str, ...]) -> tuple[Tensors, Tensors]:
+        """Move the entries in `moves` along their slopes and replace the carried ones."""
+        if self.training.clip > 0:
+            slope = self._clipped(slope, moves)
+        move = self._adam if self.training.optimiser == "adam" else self._sgd
+        trained, memory = (dict(trained), dict(memory)) if self._task.traced else (trained, memory)
+        if self.training.optimiser == "adam":
+            memory["count"] = memory["count"] + 1
+        for name, value in slope.items():
+            if name in moves:
+                move(name, trained, value, memory)
+            else:
+                assert isinstance(value, Tensor)
+                trained[name] = value
+        return trained, memory
+
+    def _clipped(self, slope: Slope, moves: tuple[str, ...]) -> Slope:
+        parts = [p for n in moves for p in (slope[n] if isinstance(slope[n], list) else [slope[n]])]
+        norm = torch.sqrt(sum(((p * p).sum() for p in parts), start=torch.zeros(())))  # type: ignore[operator]
+        scale = (self.training.clip / (norm + 1e-6)).clamp_max(1.0)
+        scaled = {n: [p * scale for p in g] if isinstance(g, list) else g * scale for n, g in slope.items() if n in moves}
+        return dict(slope) | scaled  # type: ignore[return-value]
+
+    def _pieces(self, name: str, vector: Tensor) -> list[Tensor]:
+        """The layout's views of a vector, made once."""
+        known = self._split.get(name)
+        if known is None or known[0] is not vector:
+            known = (vector, list(self._task.layout.views(vector).values()))
+            self._split[name] = known
+        return known[1]
+
+    def _lists(self, slope: Tensor | list[Tensor], **vectors: Tensor) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
+        """Slope and vectors in the list form of the fused kernels: whole vectors, or one piece per layout entry."""
+        if isinstance(slope, list):
+            return slope, {name: self._pieces(name, vector) for name, vector in vectors.items()}
+        return [slope], {name: [vector] for name, vector in vectors.items()}
+
+    def _sgd(self, name: str, trained: Tensors, slope: Tensor | list[Tensor], memory: Tensors) -> None:
+        decay, momentum = self.training.weight_decay, self.training.momentum
+        if self._task.traced:
+            assert isinstance(slope, Tensor)
+            velocity = slope + decay * trained[name] if decay else slope
+            if momentum:
+                velocity = momentum * memory[f"momentum.{name}"] + velocity
+                memory[f"momentum.{name}"] = velocity
+            trained[name] = trained[name] - self.lr * velocity
+            return
+        kept = {f"momentum.{name}": memory[f"momentum.{name}"]} if momentum else {}
+        slopes, lists = self._lists(slope, **{name: trained[name]}, **kept)
+        torch._fused_sgd_(
+            lists[name],
+            slopes,
+            lists[f"momentum.{name}"] if momentum else [],
+            weight_decay=decay,
+            momentum=momentum,
+            lr=self.lr,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,
+        )
+
+    def _adam(self, name: str, trained: Tensors, slope: Tensor | list[Tensor], memory: Tensors) -> None:
+        t = self.training
+        first, second = f"first.{name}", f"second.{name}"
+        if self._task.traced:
+            assert isinstance(slope, Tensor)
+            g = slope + t.weight_decay * trained[name]
+            memory[first] = t.beta1 * memory[first] + (1 - t.beta1) * g
+            memory[second] = t.beta2 * memory[second] + (1 - t.beta2) * g * g
+            mean = memory[first] / (1 - t.beta1 ** memory["count"])
+            spread = torch.sqrt(memory[second] / (1 - t.beta2 ** memory["count"]))
+            trained[name] = trained[name] - self.lr * mean / (spread + t.eps)
+            return
+        slopes, lists = self._lists(slope, **{name: trained[name], first: memory[first], second: memory[second]})
+        torch._fused_adam_(
+            lists[name],
+            slopes,
+            lists[first],
+            lists[second],
+            [],
+            [memory["count"]] * len(slopes),
+            lr=self.lr,
+            beta1=t.beta1,
+            beta2=t.beta2,
+            weight_decay=t.weight_decay,
+            eps=t.eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+class Stream(Protocol):
+    """One client's training examples, as the loop reads them."""
+
+    size: int | Tensor
+
+    def steps(self, phase: Phase) -> int | Tensor:
+        """How many batches a phase has."""
+
+    def batches(self, index: int, phase: Phase) -> Iterator[Batch]:
+        """The batches of the phase with this index."""
+
+    def whole(self) -> Iterator[Batch]:
+        """All examples once, in order, in large pieces."""
+
+
+def count_steps(size: int, batch: int, phase: Phase) -> int:
+    """Batches in a phase: epochs times ceil(n / B), or the number the phase states."""
+    return phase.steps if phase.steps is not None else phase.epochs * math.ceil(size / (batch or max(size, 1)))
+
+
+class ClientStream:
+    """The examples of one client of a federation: shuffled anew in every epoch, gathered in blocks, then sliced."""
+
+    def __init__(self, federation: Federation, client: int, batch: int, key: int, split: str = "train") -> None:
+        self._federation, self._rows, self._key = federation, federation.part(split)[client], key
+        self.size = len(self._rows)
+        self._batch = batch or max(self.size, 1)
+        width = sum(c[:1].numel() * 4 for c in federation.columns.values())
+        self._block = max(1, BLOCK_BYTES // max(1, width * self._batch)) * self._batch
+
+    def steps(self, phase: Phase) -> int:
+        """How many batches a phase has."""
+        return count_steps(self.size, self._batch, phase)
+
+    def order(self, index: int, phase: Phase) -> Iterator[Tensor]:
+        """The row numbers of each epoch of a phase, in their shuffled order."""
+        key = rng.fold(self._key, index)
+        per_epoch = math.ceil(self.size / self._batch)
+        epochs = math.ceil(self.steps(phase) / per_epoch) if per_epoch else 0
+        left = self.steps(phase) * self._batch
+        for epoch in range(epochs):
+            rows = self._rows[rng.permutation(rng.fold(key, epoch), self.size)]
+            yield rows[:left]
+            left -= per_epoch * self._batch
+
+    def batches(self, index: int, phase: Phase) -> Iterator[Batch]:
+        """The batches of a phase."""
+        for rows in self.order(index, phase):
+            for start in range(0, len(rows), self._block):
+                block = self._federation.batch(rows[start : start + self._block])
+                names = tuple(block)
+                for parts in zip(*(block[name].split(self._batch) for name in names), strict=True):
+                    yield dict(zip(names, parts, strict=True))
+
+    def whole(self) -> Iterator[Batch]:
+        """All examples once, in order, in large pieces."""
+        for start in range(0, self.size, self._block):
+            yield self._federation.batch(self._rows[start : start + self._block])
+
+
+def data_loss(task: Task, model: Tensors, stream: Stream) -> Tensor:
+    """F_i: the mean loss of a model over all examples of a stream, in evaluation mode, in float64."""
+    total, units = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    for batch in stream.whole():
+        losses, count = task.objective.losses(task.outputs(model["theta"], model["buffers"], batch), batch)
+        live = batch.get("live")
+        count = torch.ones_like(losses) if count is None else count
+        if live is not None:
+            losses, count = losses * live, count * live
+        total, units = total + losses.double().sum(), units + count.double().sum()
+    return total / units.clamp_min(1)
+
+
+def local_round(
+    rule: ClientRule,
+    task: Task,
+    training: Training,
+    shared: Tensors,
+    own: Tensors,
+    stream: Stream,
+    info: RoundInfo,
+    client: int | Tensor,
+    key: rng.Key,
+    needs_loss: bool = False,
+) -> tuple[Upload, Tensors, Tensor | None]:
+    """One client's round: what it uploads, what it keeps, and the loss of the received model if asked for."""
+    visit = Visit(task, shared, own, info, client, stream.size)
+    phases = rule.phases(visit)
+    visit = replace(visit, steps=sum(stream.steps(phase) for phase in phases))
+    loss = data_loss(task, rule.received(visit), stream) if needs_loss else None
+    trained = clone(rule.start(visit))
+    optimiser = LocalOptimiser(training, info.lr, task)
+    for index, phase in enumerate(phases):
+        visit = replace(visit, phase=phase)
+        memory = optimiser.init(trained, phase.moves)
+        here = rng.fold(key, index)
+        for t, batch in enumerate(stream.batches(index, phase)):
+            before = trained, memory
+            trained, memory = rule.step(trained, memory, visit, batch, rng.fold(here, t), optimiser)
+            if task.traced:
+                trained, memory = (_keep(batch["live"], *pair) for pair in zip((trained, memory), before, strict=True))
+    upload, kept = rule.finish(trained, visit)
+    return upload, kept, loss
+
+
+def _keep(live: Tensor, new: Tensors, old: Tensors) -> Tensors:
+    """In a vectorised run, a step on padding changes nothing."""
+    real = live.any()
+    return {name: torch.where(real, new[name], old[name]) for name in new}

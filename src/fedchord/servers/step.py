@@ -1,0 +1,46 @@
+"""The plain server step, and SCAFFOLD's, which also moves the control variate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from fedchord import check
+from fedchord.rules import RoundInfo, ServerRule, Update
+from fedchord.tensors import Tensors
+
+
+@final
+@dataclass(frozen=True)
+class Step(ServerRule):
+    """theta <- theta + lr sum_i p_i (theta_i - theta); lr = 1 is the weighted mean of the clients' models (FedAvg)."""
+
+    lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        check.positive("Step", "lr", self.lr)
+
+    def step(self, broadcast: Tensors, update: Update, state: Tensors, info: RoundInfo) -> tuple[Tensors, Tensors]:
+        return broadcast | moved(broadcast, update, self.lr), state
+
+
+@final
+@dataclass(frozen=True)
+class ScaffoldStep(ServerRule):
+    """x <- x + lr sum_i p_i (y_i - x),  c <- c + (|S| / K) mean over the cohort of (c_i' - c_i) (Karimireddy et al., 2020)."""
+
+    extras: ClassVar[tuple[str, ...]] = ("control",)
+
+    lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        check.positive("ScaffoldStep", "lr", self.lr)
+
+    def step(self, broadcast: Tensors, update: Update, state: Tensors, info: RoundInfo) -> tuple[Tensors, Tensors]:
+        control = broadcast["control"].add(update.mean["control"], alpha=info.cohort / info.num_clients)
+        return broadcast | moved(broadcast, update, self.lr) | {"control": control}, state
+
+
+def moved(broadcast: Tensors, update: Update, lr: float) -> Tensors:
+    """The mixed entries after a step of length lr along the mixed update."""
+    return {name: broadcast[name].add(change, alpha=lr) for name, change in update.mix.items()}

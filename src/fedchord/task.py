@@ -1,0 +1,246 @@
+"""Task: what is learnt. An `nn.Module` used as a function of one parameter vector, its loss and its metrics.
+
+`Task` gives rules three functions of theta: `outputs`, `loss` (differentiable) and `grad`. How the gradient is computed
+is hidden here: by the dense form (see `dense.py`) where the model qualifies, by `torch.autograd.grad` over views of
+theta otherwise, by `torch.func` inside a vectorised run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedchord import rng
+from fedchord.check import FedchordError, fail
+from fedchord.dense import Dense
+from fedchord.tensors import Layout, Tensors
+
+Batch = Tensors
+
+
+@dataclass(frozen=True)
+class Objective:
+    """How outputs are scored.
+
+    `losses(outputs, batch)` gives, per example, the summed loss and the number of units it sums over (None: one each), so
+    that a loss per token is the ratio of two sums. `predictions(outputs, batch)` gives (scores, labels) for the metrics.
+    """
+
+    name: str
+    losses: Callable[[Tensor, Batch], tuple[Tensor, Tensor | None]]
+    predictions: Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
+    metrics: tuple[str, ...]
+
+
+def _cross_entropy(outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    return F.cross_entropy(outputs, batch["y"], reduction="none"), None
+
+
+def _binary_cross_entropy(outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    y = batch["y"].to(outputs.dtype)
+    return F.binary_cross_entropy_with_logits(outputs.reshape(len(y)), y, reduction="none"), None
+
+
+def _labelled(outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    return outputs.reshape(len(batch["y"]), -1), batch["y"]
+
+
+CLASSIFICATION = Objective("cross-entropy", _cross_entropy, _labelled, ("top1", "top5", "loss", "ece", "mce"))
+BINARY = Objective("binary cross-entropy", _binary_cross_entropy, _labelled, ("top1", "loss", "auroc", "ece", "mce"))
+
+
+def mean_loss(objective: Objective, outputs: Tensor, batch: Batch) -> Tensor:
+    """The mean loss of a batch per unit; rows whose `live` mark is 0 (padding) do not count."""
+    total, units = objective.losses(outputs, batch)
+    live = batch.get("live")
+    if live is None:
+        return total.mean() if units is None else total.sum() / units.sum()
+    counted = live if units is None else live * units
+    return (total * live).sum() / counted.sum().clamp_min(1)
+
+
+class _Applied(nn.Module):
+    """A module whose forward takes a whole batch, for `functional_call`."""
+
+    def __init__(self, module: nn.Module, apply: Callable[[nn.Module, Batch], Tensor]) -> None:
+        super().__init__()
+        self.module, self.apply_to = module, apply
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.apply_to(self.module, batch)
+
+
+def _on_x(module: nn.Module, batch: Batch) -> Tensor:
+    return module(batch["x"])
+
+
+class Task:
+    """An `nn.Module` as a function of theta, with its objective.
+
+    `model` is a module (its present weights are the start) or a function that builds one (drawn anew from the run's seed).
+    `apply(module, batch)` calls the module; by default `module(batch["x"])`. `dense=False` switches the dense gradient off.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Callable[[], nn.Module],
+        objective: Objective = CLASSIFICATION,
+        apply: Callable[[nn.Module, Batch], Tensor] = _on_x,
+        dense: bool = True,
+    ) -> None:
+        self.objective, self._model = objective, model
+        if isinstance(model, nn.Module):
+            self._module = copy.deepcopy(model)
+        else:
+            with rng.seeded(rng.key(0, "task")):
+                self._module = model()
+            if not isinstance(self._module, nn.Module):
+                raise fail("Task", f"the model function must return an nn.Module, got {type(self._module).__name__}")
+        self._applied = _Applied(self._module, apply)
+        self.layout, self.buffers = Layout.of_parameters(self._module), Layout.of_buffers(self._module)
+        if not self.layout.size:
+            raise fail("Task", f"{type(self._module).__name__} has no trainable parameters")
+        owned = {n: p for n, p in self._module.named_parameters() if p.requires_grad}
+        self._parameters = [owned[entry.name] for entry in self.layout.entries]
+        standard = objective is CLASSIFICATION and apply is _on_x
+        self.dense = Dense.of(self._module, self.layout) if dense and standard else None
+        self._scratch: Tensor | None = None
+        self._bound: tuple[Tensor | None, Tensor | None] = (None, None)
+        self._draws: bool | None = None
+        self.traced = False
+
+    def __repr__(self) -> str:
+        return f"Task({type(self._module).__name__}, {self.layout.size:,} parameters, {self.objective.name})"
+
+    # -- starting points ------------------------------------------------------------------------------------------
+
+    def init(self, key: int) -> Tensors:
+        """The first model, {"theta", "buffers"}: the given module's weights, or weights drawn from the key."""
+        if isinstance(self._model, nn.Module):
+            return self._state_of(self._model)
+        return self.fresh(key)
+
+    def fresh(self, key: int) -> Tensors:
+        """A model with weights drawn anew from the key."""
+        with rng.seeded(key):
+            if not isinstance(self._model, nn.Module):
+                return self._state_of(self._model())
+            module = copy.deepcopy(self._model)
+            for name, part in module.named_modules():
+                if not next(part.parameters(recurse=False), None) is None:
+                    reset = getattr(part, "reset_parameters", None)
+                    if reset is None:
+                        raise fail("Task", f"module {name!r} cannot be re-initialised; pass a function that builds the model")
+                    reset()
+            return self._state_of(module)
+
+    def _state_of(self, module: nn.Module) -> Tensors:
+        theta = self.layout.flatten(dict(module.named_parameters()))
+        return {"theta": theta, "buffers": self.buffers.flatten(dict(module.named_buffers()))}
+
+    def state_dict(self, theta: Tensor, buffers: Tensor) -> Tensors:
+        """A plain state_dict of the module with these parameters and buffers."""
+        state = {name: tensor.detach().clone() for name, tensor in self._module.state_dict().items()}
+        for layout, vector in ((self.layout, theta), (self.buffers, buffers)):
+            for entry in layout.entries:
+                state[entry.name] = vector[entry.slice].reshape(entry.shape).to(entry.dtype).clone()
+        return state
+
+    def to(self, device: torch.device | str) -> Task:
+        """Move the module's constant parts to a device (parameters and buffers follow theta)."""
+        self._module.to(device)
+        self._bound, self._scratch = (None, None), None
+        return self
+
+    # -- theta as an argument -------------------------------------------------------------------------------------
+
+    def loss(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> tuple[Tensor, Tensor]:
+        """The mean loss of a batch in training mode, differentiable in theta, and the buffers after it."""
+        buffers = buffers.clone()
+        with self._randomness(batch, key):
+            return mean_loss(self.objective, self._call(theta, buffers, batch, training=True), batch), buffers
+
+    def outputs(self, theta: Tensor, buffers: Tensor, batch: Batch) -> Tensor:
+        """The module's outputs in evaluation mode, without gradient."""
+        with torch.no_grad():
+            if self.traced:
+                return self._call(theta, buffers, batch, training=False)
+            self._bind(theta, buffers)
+            self._module.train(False)
+            return self._applied(batch)
+
+    def grad(
+        self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key, out: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The gradient of the mean loss in theta, and the buffers after the batch.
+
+        Without `out` the gradient is a new vector; buffers may be changed in place.
+        """
+        if self.traced:
+            slope, buffers = torch.func.grad(lambda t: self.loss(t, buffers, batch, key), has_aux=True)(theta)
+            return slope, buffers
+        out = torch.empty_like(theta) if out is None else out
+        if self.dense is not None:
+            return self.dense.grad(theta, batch["x"], batch["y"], batch.get("live"), out), buffers
+        parts = self.grad_parts(theta, buffers, batch, key)
+        return torch.cat([part.reshape(-1) for part in parts], out=out), buffers
+
+    def grad_parts(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> list[Tensor]:
+        """The gradient as one tensor per entry of the layout; buffers are changed in place."""
+        self._bind(theta, buffers)
+        if not self._module.training:
+            self._module.train(True)
+        with self._randomness(batch, key):
+            loss = mean_loss(self.objective, self._applied(batch), batch)
+        return list(torch.autograd.grad(loss, self._parameters, materialize_grads=True))
+
+    def scratch(self, theta: Tensor) -> Tensor:
+        """A gradient vector that is kept between steps; its content lasts until the next use."""
+        if self._scratch is None or self._scratch.device != theta.device:
+            self._scratch = torch.empty_like(theta)
+        return self._scratch
+
+    def _call(self, theta: Tensor, buffers: Tensor, batch: Batch, training: bool) -> Tensor:
+        named = self.layout.views(theta) | self.buffers.views(buffers)
+        if self._module.training is not training:
+            self._module.train(training)
+        return functional_call(self._applied, {f"module.{n}": t for n, t in named.items()}, (batch,))
+
+    def _bind(self, theta: Tensor, buffers: Tensor) -> None:
+        """Make the module's parameters and buffers views of these vectors."""
+        if self._bound[0] is not theta:
+            for parameter, entry in zip(self._parameters, self.layout.entries, strict=True):
+                parameter.data = theta[entry.start : entry.stop].view(entry.shape)
+        if self._bound[1] is not buffers:
+            for name, view in self.buffers.views(buffers).items():
+                owner, _, last = name.rpartition(".")
+                self._module.get_submodule(owner)._buffers[last] = view
+        self._bound = (theta, buffers)
+
+    # -- modules that draw random numbers -------------------------------------------------------------------------
+
+    def draws(self, batch: Batch) -> bool:
+        """Whether the module draws random numbers in training mode (found out by running it once)."""
+        if self._draws is None:
+            if self.traced:
+                raise FedchordError("Task: draws() must be asked before tracing")
+            probe = copy.deepcopy(self._applied).train(True)
+            rows = {name: column[: min(2, len(column))] for name, column in batch.items()}
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                before = torch.get_rng_state()
+                probe(rows)
+                self._draws = not torch.equal(before, torch.get_rng_state())
+        return self._draws
+
+    def _randomness(self, batch: Batch, key: rng.Key) -> nullcontext[None]:
+        if self.traced or not self.draws(batch):
+            return nullcontext()
+        assert isinstance(key, int)
+        return rng.seeded(key)  # type: ignore[return-value]
