@@ -140,20 +140,20 @@ class _Samples:
 
     @cached_property
     def _softmax(self) -> Tensor:
-        return self._rowwise(_softmax)
+        return self._rowwise(_softmax).t().contiguous()
 
     @property
     def log_total(self) -> Tensor:
         """log sum_j exp(s_ij)."""
-        return self._softmax[:, 0]
+        return self._softmax[0]
 
     @property
     def loss(self) -> Tensor:
-        return self._softmax[:, 1]
+        return self._softmax[1]
 
     @property
     def confidence(self) -> Tensor:
-        return self._softmax[:, 2]
+        return self._softmax[2]
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over each client's samples. (Not by differences of a running sum: they would lose digits.)"""

@@ -49,7 +49,8 @@ def fold(key: Key, n: Key) -> Key:
     if isinstance(key, int) and isinstance(n, int):
         return _mix_int((key + _GAMMA * (2 * n + 1)) & _MASK)
     left = torch.tensor(_signed(key)) if isinstance(key, int) else key
-    return _mix_tensor(left + _signed(_GAMMA) * (2 * n + 1))
+    step = _signed((_GAMMA * (2 * n + 1)) & _MASK) if isinstance(n, int) else _signed(_GAMMA) * (2 * n + 1)
+    return _mix_tensor(left + step)
 
 
 @functools.cache

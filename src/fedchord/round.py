@@ -96,7 +96,7 @@ def close_round(
     )
     broadcast, server = algorithm.server.step(state.broadcast, update, state.server, info)
     for name, stacked in results.carry.items():
-        counters = task.buffers.counters
+        counters = task.buffers.counters.to(stacked.device)
         mean = weighted_sum(mix.shares, stacked)
         broadcast = broadcast | {name: torch.where(counters, stacked.amax(0), mean) if counters.any() else mean}
     visits = state.visits.clone()
@@ -106,13 +106,11 @@ def close_round(
 
 def _cohort(algorithm: Algorithm, results: Results) -> Cohort:
     """What the mixing rule asked for, and no more."""
-    needs, theta = algorithm.mixing.needs, results.mix.get("theta")
-    rows = None if theta is None else theta.reshape(len(results.ids), -1).double()
-    return Cohort(
-        results.ids,
-        results.sizes,
-        losses=results.losses if "loss" in needs else None,
-        norms=rows.norm(dim=1) if "norm" in needs and rows is not None else None,
-        gram=rows @ rows.t() if "gram" in needs and rows is not None else None,
-        stats=results.stats,
-    )
+    needs = algorithm.mixing.needs
+    norms = gram = None
+    if needs & {"norm", "gram"}:
+        rows = results.mix["theta"].reshape(len(results.ids), -1).double()
+        gram = rows @ rows.t()
+        norms = gram.diagonal().clamp_min(0).sqrt()
+    losses = results.losses if "loss" in needs else None
+    return Cohort(results.ids, results.sizes, losses, norms, gram if "gram" in needs else None, results.stats)

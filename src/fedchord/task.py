@@ -8,7 +8,7 @@ theta otherwise, by `torch.func` inside a vectorised run.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -158,6 +158,10 @@ class Task:
         self._module.to(device)
         self._bound, self._scratch = (None, None), None
         return self
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """The module's parts by name."""
+        return self._module.named_modules()
 
     # -- theta as an argument -------------------------------------------------------------------------------------
 

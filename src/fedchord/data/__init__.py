@@ -1,0 +1,49 @@
+"""Clients' data: sources and readers, partitions, label noise, local splits, and the federation made of them."""
+
+from fedchord.data.build import federate
+from fedchord.data.federation import DataSet, Federation, Ragged, prepare
+from fedchord.data.noise import corrupt, transition
+from fedchord.data.partition import (
+    PARTITIONS,
+    ClassDirichlet,
+    Dirichlet,
+    Iid,
+    Natural,
+    Partition,
+    Pathological,
+    make_partition,
+)
+from fedchord.data.picture import split_picture
+from fedchord.data.readers import from_arrays, from_csv, from_npz, from_torch
+from fedchord.data.sources import SOURCES, Source, data_root, load, status
+from fedchord.data.split import split_client, split_clients
+
+__all__ = [
+    "PARTITIONS",
+    "SOURCES",
+    "ClassDirichlet",
+    "DataSet",
+    "Dirichlet",
+    "Federation",
+    "Iid",
+    "Natural",
+    "Partition",
+    "Pathological",
+    "Ragged",
+    "Source",
+    "corrupt",
+    "data_root",
+    "federate",
+    "from_arrays",
+    "from_csv",
+    "from_npz",
+    "from_torch",
+    "load",
+    "make_partition",
+    "prepare",
+    "split_client",
+    "split_clients",
+    "split_picture",
+    "status",
+    "transition",
+]

@@ -1,0 +1,50 @@
+"""The public data sets that can be named: where their files belong, whether they are there, and how to load them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fedchord.check import require, unknown
+from fedchord.data.federation import DataSet
+from fedchord.data.sources import cifar, digits, mnist, qmnist
+from fedchord.data.sources.source import Source
+
+__all__ = ["SOURCES", "Source", "data_root", "load", "status"]
+
+SOURCES: dict[str, Source] = {
+    source.name: source for source in (digits.SOURCE, mnist.SOURCE, qmnist.SOURCE, cifar.CIFAR10, cifar.CIFAR100)
+}
+
+
+def data_root() -> Path:
+    """The folder of the data sets: FEDCHORD_DATA, or else fedchord/ in the user's cache folder."""
+    chosen = os.environ.get("FEDCHORD_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "fedchord"
+
+
+def load(name: str, root: str | Path | None = None) -> DataSet:
+    """A public data set by its name, from its files under the data root; embedded ones need no files."""
+    if name not in SOURCES:
+        raise unknown("data set", name, SOURCES)
+    source, place = SOURCES[name], _place(root)
+    if not source.embedded:
+        hint = f"set FEDCHORD_DATA or data.root to the folder that holds {source.folder}/"
+        require(place.is_dir(), name, f"{place} does not exist; {hint}")
+        missing = source.missing(place)
+        if missing:
+            raise source.absent(place, missing)
+    return source.load(place)
+
+
+def status(source: Source, root: str | Path | None = None) -> str:
+    """'present', or 'missing: ' and which files."""
+    missing = source.missing(_place(root))
+    return f"missing: {', '.join(missing)}" if missing else "present"
+
+
+def _place(root: str | Path | None) -> Path:
+    return data_root() if root is None else Path(root).expanduser()

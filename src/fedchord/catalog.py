@@ -1,0 +1,107 @@
+"""Every method by name, on one page.
+
+A method is a record of three rules; each can be exchanged by name (`mixing=`, `server=`), and each rule's fields are its
+hyperparameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fedchord.check import FedchordError, unknown
+from fedchord.clients.plain import Local, Plain
+from fedchord.clients.prox import Prox
+from fedchord.clients.scaffold import Scaffold
+from fedchord.mixing.static import BySize, Uniform
+from fedchord.rules import Algorithm, ClientRule, MixingRule, ServerRule
+from fedchord.servers.adaptive import Adagrad, Adam, Momentum, Yogi
+from fedchord.servers.step import ScaffoldStep, Step
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named combination of three rules, and one line that says what it is."""
+
+    client: Callable[..., ClientRule]
+    mixing: Callable[..., MixingRule] = BySize
+    server: Callable[..., ServerRule] = Step
+    about: str = ""
+
+
+METHODS: dict[str, Method] = {
+    "local": Method(Local, about="every client learns alone (control)"),
+    "fedavg": Method(Plain, about="weighted mean of the clients' models (McMahan et al., 2017)"),
+    "uniform": Method(Plain, Uniform, about="FedAvg with equal weights (control)"),
+    "fedprox": Method(Prox, about="local training held near the received model (Li et al., 2020)"),
+    "scaffold": Method(Scaffold, Uniform, ScaffoldStep, about="control variates (Karimireddy et al., 2020)"),
+    "fedavgm": Method(Plain, server=Momentum, about="server momentum (Hsu et al., 2019)"),
+    "fedadam": Method(Plain, server=Adam, about="server Adam (Reddi et al., 2021)"),
+    "fedyogi": Method(Plain, server=Yogi, about="server Yogi (Reddi et al., 2021)"),
+    "fedadagrad": Method(Plain, server=Adagrad, about="server Adagrad (Reddi et al., 2021)"),
+}
+
+MIXINGS: dict[str, Callable[..., MixingRule]] = {"by-size": BySize, "uniform": Uniform}
+
+SERVERS: dict[str, Callable[..., ServerRule]] = {
+    "step": Step,
+    "fedavgm": Momentum,
+    "fedadam": Adam,
+    "fedyogi": Yogi,
+    "fedadagrad": Adagrad,
+}
+
+Parameters = dict[str, Any]
+
+
+def fields(rule: Callable[..., object]) -> dict[str, Any]:
+    """A rule's hyperparameters and their defaults."""
+    return {f.name: f.default for f in dataclasses.fields(rule)}  # type: ignore[arg-type]
+
+
+def build(
+    name: str,
+    method: Parameters | None = None,
+    mixing: str | None = None,
+    mixing_parameters: Parameters | None = None,
+    server: str | None = None,
+    server_parameters: Parameters | None = None,
+) -> Algorithm:
+    """An algorithm by name, with rules exchanged and hyperparameters set.
+
+    `method` parameters go to the one rule of the named method that has them; `mixing_parameters` and `server_parameters`
+    to theirs.
+    """
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    if mixing is not None and mixing not in MIXINGS:
+        raise unknown("mixing rule", mixing, MIXINGS)
+    if server is not None and server not in SERVERS:
+        raise unknown("server rule", server, SERVERS)
+    entry = METHODS[name]
+    makers = {"client": entry.client, "mixing": entry.mixing, "server": entry.server}
+    exchanged = {"mixing": mixing, "server": server}
+    makers["mixing"] = MIXINGS[mixing] if mixing else makers["mixing"]
+    makers["server"] = SERVERS[server] if server else makers["server"]
+    values: dict[str, Parameters] = {"client": {}, "mixing": dict(mixing_parameters or {}), "server": dict(server_parameters or {})}
+    for key, value in (method or {}).items():
+        owners = [part for part, maker in makers.items() if key in fields(maker) and not exchanged.get(part)]
+        if not owners:
+            known = sorted({f for part, maker in makers.items() if not exchanged.get(part) for f in fields(maker)})
+            raise unknown(f"parameter of {name}", f"method.{key}", [f"method.{f}" for f in known])
+        if len(owners) > 1:
+            raise FedchordError(f"method.{key} is ambiguous for {name}: write {' or '.join(f'{o}.{key}' for o in owners)}")
+        values[owners[0]][key] = value
+    for part, maker in makers.items():
+        for key in values[part]:
+            if key not in fields(maker):
+                raise unknown(f"parameter of {_title(maker)}", f"{part}.{key}", [f"{part}.{f}" for f in fields(maker)])
+    rules = {part: maker(**values[part]) for part, maker in makers.items()}
+    parts = [name] + [f"{part}={rule}" for part, rule in exchanged.items() if rule]
+    return Algorithm(**rules, name=" ".join(parts))
+
+
+def _title(maker: Callable[..., object]) -> str:
+    return getattr(maker, "__name__", str(maker))

@@ -1,0 +1,130 @@
+"""From a data set to a federation: check, partition, local split, label noise."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedchord import rng
+from fedchord.check import fail, require, whole
+from fedchord.data.federation import DataSet, Federation, Ragged
+from fedchord.data.noise import corrupt
+from fedchord.data.partition import ClassDirichlet, Dirichlet, Natural, Partition, Pathological
+from fedchord.data.split import split_clients
+from fedchord.data.validate import check_data
+from fedchord.tensors import Tensors
+
+
+def federate(
+    dataset: DataSet,
+    partition: Partition,
+    num_clients: int | None = None,
+    test: float = 0.2,
+    validation: float = 0.0,
+    noise: str | None = None,
+    noise_rate: float = 0.0,
+    seed: int = 0,
+) -> Federation:
+    """K clients from a data set; the data set itself is never changed, and no row is copied.
+
+    The rows are given to clients by the partition, each client's rows are split locally (stratified by label), and
+    label noise, if any, hits training labels only: validation and test labels stay clean. `num_clients` may be left out
+    for natural clients, which then are all used. What was done is told in `notes`.
+    """
+    whole("federate", "seed", seed)
+    check_data(dataset)
+    labels = dataset.columns["y"]
+    held = _hold(dataset, partition, num_clients, seed)
+    keys = rng.fold(rng.key(seed, "split"), torch.arange(len(held)))
+    assert isinstance(keys, Tensor)
+    train, valid, tests = split_clients(held, _strata(labels), test, validation, keys)
+    columns, noise_notes = _noisy(dataset, train, noise, noise_rate, seed)
+    notes = [
+        *_partition_notes(dataset, partition, held, num_clients, seed),
+        *_split_notes(held, train, valid, tests),
+        *noise_notes,
+        *([dataset.origin] if dataset.origin else []),
+    ]
+    names = _client_names(dataset, partition, held)
+    return Federation(dataset.name, columns, dataset.classes, train, valid, tests, names, dataset.holdout, tuple(notes))
+
+
+def _strata(labels: Tensor) -> Tensor:
+    """What the local split is stratified by: the label, or nothing where a row has several (text)."""
+    return labels if labels.ndim == 1 else torch.zeros(len(labels), dtype=torch.int64)
+
+
+def _hold(dataset: DataSet, partition: Partition, num_clients: int | None, seed: int) -> Ragged:
+    """The rows of each client, and a check that the partition kept its promise."""
+    labels, kind = dataset.columns["y"], type(partition).__name__
+    if num_clients is None:
+        require(isinstance(partition, Natural), "federate", f"num_clients is needed for {kind}")
+        num_clients = len(labels)
+    whole("federate", "num_clients", num_clients, 1)
+    by_label = isinstance(partition, Pathological | Dirichlet | ClassDirichlet)
+    require(labels.ndim == 1 or not by_label, kind, f"needs one label per row, {dataset.name} has several")
+    parts = partition.assign(labels, num_clients, dataset.classes, rng.key(seed, "partition"), dataset.groups)
+    held = Ragged.of(parts)
+    require(len(held) > 0 and int(held.sizes.min()) > 0, kind, "gave a client no rows")
+    inside = int(held.rows.min()) >= 0 and int(held.rows.max()) < len(labels)
+    require(inside, kind, f"gave a row number outside 0..{len(labels) - 1}")
+    twice = (torch.bincount(held.rows, minlength=len(labels)) > 1).nonzero().flatten()
+    if len(twice):
+        raise fail(kind, f"gave row {int(twice[0])} to two clients")
+    return held
+
+
+def _noisy(dataset: DataSet, train: Ragged, noise: str | None, rate: float, seed: int) -> tuple[Tensors, list[str]]:
+    """The columns with noise on the training labels, and what to tell about it."""
+    if noise is None:
+        if rate != 0:
+            raise fail("federate", f"noise_rate is {rate!r} but noise is not chosen (pair or symmetric)")
+        return dict(dataset.columns), []
+    labels = dataset.columns["y"]
+    require(labels.ndim == 1, "federate", f"label noise needs one label per row, {dataset.name} has several")
+    # Every row has its own draw, so its noise does not depend on the partition.
+    drawn = corrupt(labels, noise, rate, dataset.classes, rng.key(seed, "noise"))
+    noisy = labels.clone()
+    noisy[train.rows] = drawn[train.rows]
+    wrong, total = int((noisy != labels).sum()), len(train.rows)
+    note = (
+        f"Label noise ({noise}, rate {rate:g}) changed {wrong} of {total} training labels ({wrong / total:.1%}); "
+        "validation and test labels are clean."
+    )
+    return {**dataset.columns, "y": noisy}, [note]
+
+
+def _client_names(dataset: DataSet, partition: Partition, held: Ragged) -> tuple[str, ...]:
+    """The groups' names for natural clients, else the numbers."""
+    if not isinstance(partition, Natural) or dataset.groups is None:
+        return tuple(str(client) for client in range(len(held)))
+    groups = dataset.groups[held.rows[held.offsets[:-1]]].tolist()
+    return tuple(dataset.group_names[group] if dataset.group_names else str(group) for group in groups)
+
+
+def _partition_notes(dataset: DataSet, partition: Partition, held: Ragged, asked: int | None, seed: int) -> list[str]:
+    labels, rows = dataset.columns["y"], len(dataset.columns["y"])
+    used = len(held.rows)
+    notes = [f"{dataset.name}: {used} of {rows} rows went to {len(held)} clients by {partition}, seed {seed}."]
+    if asked is not None and asked > len(held):
+        notes.append(f"{asked} clients were asked for; the data have {len(held)}, and all of them are used.")
+    notes.append(f"Rows per client: {_spread(held.sizes)}.")
+    if labels.ndim == 1:
+        client = torch.repeat_interleave(torch.arange(len(held)), held.sizes)
+        pairs = torch.unique(client * dataset.classes + labels[held.rows])
+        notes[-1] = f"{notes[-1][:-1]}; classes per client: {_spread(torch.bincount(pairs // dataset.classes))}."
+    return notes
+
+
+def _split_notes(held: Ragged, train: Ragged, valid: Ragged, tests: Ragged) -> list[str]:
+    sizes = f"{len(train.rows)} training, {len(valid.rows)} validation and {len(tests.rows)} test rows"
+    notes = [f"Local split, stratified by label: {sizes}."]
+    small = int((held.sizes < 2).sum())
+    if small and len(tests.rows):
+        have = "client has" if small == 1 else "clients have"
+        notes.append(f"{small} {have} a single row, which is used for training; such a client has no test rows.")
+    return notes
+
+
+def _spread(values: Tensor) -> str:
+    return f"{int(values.min())} to {int(values.max())} (median {int(values.median())})"

@@ -1,0 +1,54 @@
+"""CIFAR-10 and CIFAR-100: photographs, 32x32 RGB (Krizhevsky, 2009), from the official Python batches."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedchord.data.federation import DataSet
+from fedchord.data.sources.batches import read_images
+from fedchord.data.sources.source import Source
+from fedchord.tensors import Tensors
+
+
+def _load(source: str, label: str, root: Path) -> DataSet:
+    """Images as bytes, (n, 3, 32, 32); the last file is the official test part and becomes the holdout."""
+    known = {"cifar10": CIFAR10, "cifar100": CIFAR100}[source]
+    *train, test = (places[0] for places in known.files)
+    columns, holdout = _part(known, label, root, train), _part(known, label, root, [test])
+    origin = known.origin(len(columns["y"]), len(holdout["y"]))
+    return DataSet(source, columns, known.classes, holdout=holdout, origin=origin)
+
+
+def _part(source: Source, label: str, root: Path, files: list[str]) -> Tensors:
+    parts = [read_images(source.name, source.locate(root, file), label) for file in files]
+    x, y = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return {"x": torch.from_numpy(x), "y": torch.from_numpy(y)}
+
+
+CIFAR10 = Source(
+    name="cifar10",
+    title="CIFAR-10 photographs, 32x32 RGB",
+    licence="none stated",
+    home="https://www.cs.toronto.edu/~kriz/cifar.html (cifar-10-python.tar.gz, unpacked)",
+    load=partial(_load, "cifar10", "labels"),
+    classes=10,
+    rows=50000,
+    holdout=10000,
+    files=tuple((f"cifar-10-batches-py/{name}",) for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")),
+)
+
+CIFAR100 = Source(
+    name="cifar100",
+    title="CIFAR-100 photographs, 32x32 RGB",
+    licence="none stated",
+    home="https://www.cs.toronto.edu/~kriz/cifar.html (cifar-100-python.tar.gz, unpacked)",
+    load=partial(_load, "cifar100", "fine_labels"),
+    classes=100,
+    rows=50000,
+    holdout=10000,
+    files=(("cifar-100-python/train",), ("cifar-100-python/test",)),
+)

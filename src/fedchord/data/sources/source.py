@@ -1,0 +1,65 @@
+"""What is known about a public data set, and how its files are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from fedchord.check import FedchordError, fail
+from fedchord.data.federation import DataSet
+
+
+@final
+@dataclass(frozen=True)
+class Source:
+    """One public data set.
+
+    `files` lists what is expected under the data root: for each file the accepted places, the usual one first. `rows`
+    and `holdout` are the official numbers of training and test rows; files with fewer rows load, and say so.
+    """
+
+    name: str
+    title: str
+    licence: str
+    home: str
+    load: Callable[[Path], DataSet]
+    classes: int
+    rows: int
+    holdout: int = 0
+    files: tuple[tuple[str, ...], ...] = ()
+    embedded: bool = False
+
+    @property
+    def folder(self) -> str:
+        """The folder under the data root that holds the files."""
+        return self.files[0][0].partition("/")[0] if self.files else ""
+
+    def missing(self, root: Path) -> list[str]:
+        """The expected files that are not there, by their usual names."""
+        return [places[0] for places in self.files if not any((root / place).is_file() for place in places)]
+
+    def locate(self, root: Path, file: str) -> Path:
+        """The path of one expected file, given by its usual name."""
+        places = next(places for places in self.files if places[0] == file)
+        for place in places:
+            if (root / place).is_file():
+                return root / place
+        raise self.absent(root, [file])
+
+    def absent(self, root: Path, files: list[str]) -> FedchordError:
+        """The error for missing files: which, where from and where to."""
+        where = (
+            f"get {'it' if len(files) == 1 else 'them'} from {self.home} and put the files into {root / self.folder}"
+        )
+        return fail(self.name, f"missing {', '.join(files)} in {root}; {where}")
+
+    def origin(self, rows: int, holdout: int) -> str:
+        """A sentence that tells whether the files hold the whole data set."""
+        if (rows, holdout) == (self.rows, self.holdout):
+            return f"{self.title}: {rows} training and {holdout} test rows, the official numbers."
+        return (
+            f"{self.title}: {rows} training and {holdout} test rows, not the official {self.rows} and {self.holdout}; "
+            "results are not comparable with published ones."
+        )

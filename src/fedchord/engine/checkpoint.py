@@ -1,0 +1,104 @@
+"""Checkpoints: the server's state and the clients' private states after a round, written whole or not at all.
+
+    FOLDER/round-000010/{state.safetensors, manifest.json}    FOLDER/memory/client-*.safetensors
+
+A checkpoint is written to a temporary folder and renamed. The newest two are kept: if the newest is damaged, the one
+before it is used, and that is said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fedchord.check import FedchordError
+from fedchord.engine.memory import ClientMemory, file_digest, load_tensors, save_tensors
+from fedchord.rules import ServerState
+
+KEEP = 2
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint that was read, and what was wrong with newer ones."""
+
+    state: ServerState
+    problems: tuple[str, ...] = ()
+
+
+def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: str) -> None:
+    """Write a checkpoint and drop those that are no longer needed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"round-{state.round:06d}"
+    partial = folder / f".{name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    groups = {"broadcast": state.broadcast, "mixing": state.mixing, "server": state.server}
+    flat = {f"{group}/{key}": tensor for group, part in groups.items() for key, tensor in part.items()}
+    digest = save_tensors(partial / "state.safetensors", flat | {"visits": state.visits})
+    manifest = {
+        "round": state.round,
+        "fingerprint": fingerprint,
+        "state": digest,
+        "memory": memory.save(folder / "memory", state.round),
+    }
+    (partial / "manifest.json").write_text(json.dumps(manifest))
+    shutil.rmtree(folder / name, ignore_errors=True)
+    os.replace(partial, folder / name)
+    kept = _rounds(folder)[-KEEP:]
+    for path in _rounds(folder)[:-KEEP]:
+        shutil.rmtree(path, ignore_errors=True)
+    memory.pin(file for path in kept for file, _ in _read_manifest(path)["memory"].values())
+
+
+def load(folder: Path, memory: ClientMemory, fingerprint: str | None = None) -> Found | None:
+    """The newest checkpoint that is whole, with the clients' states put into `memory`; None if there is none."""
+    problems: list[str] = []
+    for path in reversed(_rounds(folder)):
+        try:
+            return Found(_load(path, memory, fingerprint), tuple(problems))
+        except _OtherRun:
+            raise
+        except FedchordError as error:
+            problems.append(str(error))
+    if problems:
+        raise FedchordError(f"checkpoint: none in {folder} can be used ({'; '.join(problems)})")
+    return None
+
+
+class _OtherRun(FedchordError):
+    pass
+
+
+def _rounds(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("round-*") if path.is_dir())
+
+
+def _read_manifest(path: Path) -> dict:  # type: ignore[type-arg]
+    try:
+        manifest = json.loads((path / "manifest.json").read_text())
+        return {"round": int(manifest["round"]), **manifest}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FedchordError(f"checkpoint: {path / 'manifest.json'} is missing or damaged") from error
+
+
+def _load(path: Path, memory: ClientMemory, fingerprint: str | None) -> ServerState:
+    manifest = _read_manifest(path)
+    if fingerprint is not None and manifest.get("fingerprint") != fingerprint:
+        raise _OtherRun(f"checkpoint: {path.parent} holds another run's checkpoints; settings differ")
+    file = path / "state.safetensors"
+    if not file.is_file() or file_digest(file) != manifest.get("state"):
+        raise FedchordError(f"checkpoint: {file} is missing or damaged")
+    flat = load_tensors(file)
+    groups: dict[str, dict[str, torch.Tensor]] = {"broadcast": {}, "mixing": {}, "server": {}}
+    for name, tensor in flat.items():
+        group, _, key = name.partition("/")
+        if key:
+            groups[group][key] = tensor
+    memory.restore(path.parent / "memory", manifest["memory"])
+    return ServerState(manifest["round"], groups["broadcast"], groups["mixing"], groups["server"], flat["visits"])

@@ -1,0 +1,374 @@
+"""Who runs the local rounds of a cohort: one after another, in worker processes, or vectorised.
+
+All executors call the same `local_round` and give the same results: serial and processes bit for bit (both run local
+rounds on one thread), vectorised within floating-point tolerance.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from fedchord import rng
+from fedchord.check import FedchordError
+from fedchord.data.federation import Federation
+from fedchord.engine.memory import ClientMemory
+from fedchord.local import ClientStream, Training, local_round
+from fedchord.round import Results
+from fedchord.rules import Algorithm, Phase, RoundInfo, Upload
+from fedchord.task import Batch, Task
+from fedchord.tensors import Tensors
+
+GROUPS = ("mix", "carry", "mean", "stats", "own")
+
+
+@dataclass(frozen=True)
+class Work:
+    """Everything a local round needs that stays the same over the run."""
+
+    algorithm: Algorithm
+    task: Task
+    federation: Federation
+    training: Training
+    seed: int
+
+    @property
+    def needs_loss(self) -> bool:
+        return "loss" in self.algorithm.mixing.needs
+
+    def stream(self, client: int, round: int) -> ClientStream:
+        """A client's training examples in a round."""
+        return ClientStream(self.federation, client, self.training.batch, rng.key(self.seed, "batches", client, round))
+
+    def own(self, client: int, kept: Tensors | None, shared: Tensors) -> Tensors:
+        """What the client keeps, or what it starts with."""
+        if kept is not None:
+            return kept
+        return self.algorithm.client.init(self.task, shared, rng.key(self.seed, "own", client))
+
+    def run(
+        self, client: int, shared: Tensors, kept: Tensors | None, info: RoundInfo, limit: int | None = None
+    ) -> tuple[Upload, Tensors, Tensor | None]:
+        """One client's local round; `limit` cuts each phase after so many steps, for trials."""
+        stream = self.stream(client, info.round)
+        return local_round(
+            self.algorithm.client,
+            self.task,
+            self.training,
+            shared,
+            self.own(client, kept, shared),
+            stream if limit is None else Cut(stream, limit),
+            info,
+            client,
+            rng.key(self.seed, "local", client, info.round),
+            self.needs_loss,
+        )
+
+
+class Cut:
+    """A stream that ends early: for shapes (no step at all) and for trials."""
+
+    def __init__(self, stream: ClientStream, limit: int) -> None:
+        self._stream, self._limit, self.size = stream, limit, stream.size
+
+    def steps(self, phase: Phase) -> int:
+        return min(self._limit, self._stream.steps(phase))
+
+    def batches(self, index: int, phase: Phase) -> Iterator[Batch]:
+        if self._limit:
+            for _, batch in zip(range(self._limit), self._stream.batches(index, phase), strict=False):
+                yield batch
+
+    def whole(self) -> Iterator[Batch]:
+        return self._stream.whole() if self._limit else iter(())
+
+
+class Arena:
+    """Stacked tensors that hold a cohort's results, made once and written anew in every round."""
+
+    def __init__(self, upload: Upload, own: Tensors, rows: int, shared_memory: bool) -> None:
+        groups = {"mix": upload.mix, "carry": upload.carry, "mean": upload.mean, "stats": upload.stats, "own": own}
+        self.losses = torch.zeros(rows, dtype=torch.float64)
+        self.groups = {
+            group: {n: torch.empty((rows, *t.shape), dtype=t.dtype, device=t.device) for n, t in state.items()}
+            for group, state in groups.items()
+        }
+        if shared_memory:
+            self.losses.share_memory_()
+            for state in self.groups.values():
+                for tensor in state.values():
+                    tensor.share_memory_()
+
+    def write(self, slot: int, upload: Upload, own: Tensors, loss: Tensor | None) -> None:
+        """Put one client's results into its row."""
+        groups = {"mix": upload.mix, "carry": upload.carry, "mean": upload.mean, "stats": upload.stats, "own": own}
+        for group, state in groups.items():
+            rows = self.groups[group]
+            if rows.keys() != state.keys():
+                raise FedchordError(f"client rule: {group} holds {sorted(state)} here and {sorted(rows)} elsewhere")
+            for name, tensor in state.items():
+                rows[name][slot].copy_(tensor)
+        if loss is not None:
+            self.losses[slot] = loss
+
+    def results(self, ids: list[int], sizes: Tensor, needs_loss: bool) -> Results:
+        """The uploads of a cohort (views into the arena)."""
+        count = len(ids)
+        parts = {g: {n: t[:count] for n, t in self.groups[g].items()} for g in ("mix", "carry", "mean", "stats")}
+        losses = self.losses[:count].clone() if needs_loss else None
+        return Results(torch.tensor(ids), sizes, losses=losses, **parts)
+
+    def keep(self, memory: ClientMemory, ids: list[int], round: int) -> None:
+        """Copy the private states of a cohort into the clients' memory."""
+        for slot, client in enumerate(ids):
+            memory.put(client, {name: rows[slot] for name, rows in self.groups["own"].items()}, round)
+
+
+class Executor(Protocol):
+    """Runs the local rounds of a cohort."""
+
+    name: str
+
+    def run(self, shared: Tensors, ids: list[int], info: RoundInfo, memory: ClientMemory) -> Results:
+        """The results of a cohort, in the order of `ids`; private states go to `memory`."""
+
+    def close(self) -> None:
+        """Give back what the executor holds."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Local rounds run on one thread, so that every executor computes the same bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def keep_freed_memory() -> None:
+    """Let the C allocator keep large freed blocks for reuse: large temporaries otherwise cost page faults at every step."""
+    if sys.platform != "linux":
+        return
+    try:
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-3, 1 << 28)  # M_MMAP_THRESHOLD
+        libc.mallopt(-1, 1 << 29)  # M_TRIM_THRESHOLD
+    except (OSError, AttributeError):
+        return
+
+
+class Serial:
+    """One client after another in this process."""
+
+    name = "serial"
+
+    def __init__(self, work: Work, shared: Tensors) -> None:
+        self._work, self._arena = work, None
+        self._sizes = work.federation.train.sizes
+        keep_freed_memory()
+
+    _arena: Arena | None
+
+    def run(self, shared: Tensors, ids: list[int], info: RoundInfo, memory: ClientMemory) -> Results:
+        with one_thread():
+            for slot, client in enumerate(ids):
+                upload, own, loss = self._work.run(client, shared, memory.get(client), info)
+                if self._arena is None:
+                    self._arena = Arena(upload, own, len(ids), shared_memory=False)
+                self._arena.write(slot, upload, own, loss)
+        assert self._arena is not None
+        self._arena.keep(memory, ids, info.round)
+        return self._arena.results(ids, self._sizes[ids], self._work.needs_loss)
+
+    def close(self) -> None:
+        self._arena = None
+
+
+class Processes:
+    """One worker process per core, one thread each, started once.
+
+    Workers are forked, so data, task and rules reach them without copying; the broadcast, private states and results lie
+    in shared memory. Clients are taken from a shared counter, largest first.
+    """
+
+    name = "processes"
+
+    def __init__(self, work: Work, shared: Tensors, cohort: int, workers: int) -> None:
+        self._work = work
+        self._sizes = work.federation.train.sizes
+        info = RoundInfo(0, 1, work.federation.num_clients, cohort, 1.0, 1, 0)
+        upload, own, _ = work.run(0, shared, None, info, limit=0)
+        self._arena = Arena(upload, own, cohort, shared_memory=True)
+        self._shared = {name: tensor.clone().share_memory_() for name, tensor in shared.items()}
+        context: Any = multiprocessing.get_context("fork")
+        self._next = context.Value("i", 0)
+        self._pipes: list[Connection] = []
+        self._workers: list[Any] = []
+        for _ in range(min(workers, cohort)):
+            ours, theirs = context.Pipe()
+            self._pipes.append(ours)
+            worker = context.Process(target=self._serve, args=(theirs,), daemon=True)
+            worker.start()
+            theirs.close()
+            self._workers.append(worker)
+
+    def run(self, shared: Tensors, ids: list[int], info: RoundInfo, memory: ClientMemory) -> Results:
+        for name, tensor in shared.items():
+            self._shared[name].copy_(tensor)
+        fresh = self._lend(ids, memory)
+        sizes = self._sizes[ids]
+        order = torch.argsort(sizes, descending=True, stable=True).tolist()
+        self._next.value = 0
+        for pipe in self._pipes:
+            pipe.send((info, ids, order, fresh))
+        self._collect()
+        self._arena.keep(memory, ids, info.round)
+        return self._arena.results(ids, sizes, self._work.needs_loss)
+
+    def _lend(self, ids: list[int], memory: ClientMemory) -> list[bool]:
+        """Put the cohort's private states where the workers see them; says which clients have none yet."""
+        fresh = []
+        for slot, client in enumerate(ids):
+            own = memory.get(client)
+            fresh.append(own is None)
+            for name, tensor in (own or {}).items():
+                self._arena.groups["own"][name][slot].copy_(tensor)
+        return fresh
+
+    def _collect(self) -> None:
+        waiting = dict(zip(self._pipes, self._workers, strict=True))
+        problem: Exception | None = None
+        while waiting:
+            for ready in wait([*waiting, *(worker.sentinel for worker in waiting.values())]):
+                pipe = next((p for p, w in waiting.items() if ready is p or ready == w.sentinel), None)
+                if pipe is None:
+                    continue
+                try:
+                    problem = pipe.recv() or problem
+                except (EOFError, OSError):
+                    code = waiting[pipe].exitcode
+                    raise RuntimeError(f"a worker process ended (exit code {code}); is memory short?") from None
+                del waiting[pipe]
+        if problem is not None:
+            raise problem
+
+    def _serve(self, pipe: Connection) -> None:
+        """A worker's life: wait for a round, take clients until none is left, report."""
+        import signal
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+        for inherited in self._pipes:  # the parent's ends: while a copy is open here, nobody would see the parent go
+            inherited.close()
+        torch.set_num_threads(1)
+        keep_freed_memory()
+        while True:
+            try:
+                info, ids, order, fresh = pipe.recv()
+            except (EOFError, OSError):
+                return
+            problem: Exception | None = None
+            while (taken := self._take()) < len(order) and problem is None:
+                slot = order[taken]
+                problem = self._attempt(slot, ids[slot], fresh[slot], info)
+            pipe.send(problem)
+
+    def _take(self) -> int:
+        with self._next.get_lock():
+            self._next.value += 1
+            return int(self._next.value) - 1
+
+    def _attempt(self, slot: int, client: int, fresh: bool, info: RoundInfo) -> Exception | None:
+        try:
+            own = None if fresh else {n: rows[slot].clone() for n, rows in self._arena.groups["own"].items()}
+            self._arena.write(slot, *self._work.run(client, self._shared, own, info))
+        except FedchordError as error:
+            return error
+        except Exception:
+            return RuntimeError(f"client {client} failed in round {info.round}:\n{traceback.format_exc()}")
+        return None
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for worker in self._workers:
+            worker.join(timeout=5)
+            if worker.is_alive():
+                worker.terminate()
+        self._pipes, self._workers = [], []
+
+
+def can_fork() -> bool:
+    """Whether worker processes can be forked here."""
+    return "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+Report = Callable[[str], None]
+
+
+def make_executor(name: str, work: Work, shared: Tensors, cohort: int, workers: int | None, report: Report) -> Executor:
+    """An executor by name: serial, processes, vectorised, or auto (measures and picks)."""
+    from fedchord.engine.vectorised import Vectorised, cannot_vectorise
+
+    workers = workers or cores()
+    on_cpu = work.federation.columns["y"].device.type == "cpu"
+    possible = workers > 1 and cohort > 1 and can_fork() and on_cpu
+    if name == "vectorised":
+        reason = cannot_vectorise(work, shared)
+        if reason:
+            raise FedchordError(f"executor: vectorised cannot run this model: {reason}; use processes or serial")
+        return Vectorised(work, shared)
+    if name == "processes" and possible:
+        return Processes(work, shared, cohort, workers)
+    if name != "auto":
+        return Serial(work, shared)
+    reason = cannot_vectorise(work, shared)
+    if reason:
+        report(f"executor: vectorised is out ({reason})")
+    makers: dict[str, Callable[[], Executor]] = {"serial": lambda: Serial(work, shared)}
+    if possible:
+        makers["processes"] = lambda: Processes(work, shared, cohort, workers)
+    if not reason:
+        makers["vectorised"] = lambda: Vectorised(work, shared)
+    return _fastest(makers, work, shared, cohort, report)
+
+
+def _fastest(
+    makers: dict[str, Callable[[], Executor]], work: Work, shared: Tensors, cohort: int, report: Report
+) -> Executor:
+    """Run one trial round on each and keep the fastest; the trials leave no trace."""
+    if len(makers) == 1:
+        return next(iter(makers.values()))()
+    ids = list(range(cohort))
+    info = RoundInfo(0, 1, work.federation.num_clients, cohort, work.training.rate(0), work.training.epochs, 0)
+    seconds: dict[str, float] = {}
+    for name, make in makers.items():
+        executor = make()
+        try:
+            executor.run(shared, ids[:1], info, ClientMemory())  # warm up
+            start = time.perf_counter()
+            executor.run(shared, ids, info, ClientMemory())
+            seconds[name] = time.perf_counter() - start
+        finally:
+            executor.close()
+    best = min(seconds, key=lambda name: seconds[name])
+    report(f"executor: {best} ({', '.join(f'{n} {s:.2f} s' for n, s in seconds.items())} a round)")
+    return makers[best]()

@@ -1,0 +1,118 @@
+"""What clients keep between rounds: lazy (a client never sampled costs nothing), in memory or on disk.
+
+On disk a client is one safetensors file per saved version, named by client and round. A version that a checkpoint refers
+to is kept until no checkpoint does, so that a run can be resumed from exactly where the checkpoint stood.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from fedchord.check import FedchordError
+from fedchord.tensors import Tensors, clone
+
+
+def save_tensors(path: Path, state: Tensors) -> str:
+    """Write a state atomically; returns the file's SHA-256."""
+    partial = path.with_name(path.name + ".partial")
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, partial)
+    digest = file_digest(partial)
+    os.replace(partial, path)
+    return digest
+
+
+def load_tensors(path: Path) -> Tensors:
+    """Read a state written by `save_tensors`."""
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise FedchordError(f"checkpoint: {path} cannot be read ({error})") from error
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+class ClientMemory:
+    """Private states by client number; `folder` makes them live on disk instead of in memory."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._held: dict[int, Tensors] = {}
+        self._files: dict[int, tuple[str, str]] = {}  # client -> (file name, digest) of the newest saved version
+        self._unsaved: set[int] = set()
+        self._pinned: set[str] = set()
+        self._home: Path | None = folder
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def __len__(self) -> int:
+        return len(self._held.keys() | self._files.keys())
+
+    def clients(self) -> list[int]:
+        """The clients that keep something, sorted."""
+        return sorted(self._held.keys() | self._files.keys())
+
+    def get(self, client: int) -> Tensors | None:
+        """A client's state, or None if it keeps nothing."""
+        if client in self._held:
+            return self._held[client]
+        if client in self._files and self._home is not None:
+            return load_tensors(self._home / self._files[client][0])
+        return None
+
+    def put(self, client: int, own: Tensors, round: int) -> None:
+        """Keep a client's state after a round; the tensors are copied."""
+        if not own:
+            return
+        if self._folder is None:
+            self._held[client] = clone(own)
+            self._unsaved.add(client)
+        else:
+            self._write(client, own, round)
+
+    def _write(self, client: int, own: Tensors, round: int) -> None:
+        assert self._home is not None
+        name = f"client-{client:07d}-round-{round:06d}.safetensors"
+        old = self._files.get(client)
+        self._files[client] = (name, save_tensors(self._home / name, own))
+        if old is not None and old[0] != name and old[0] not in self._pinned:
+            (self._home / old[0]).unlink(missing_ok=True)
+
+    def save(self, home: Path, round: int) -> dict[str, tuple[str, str]]:
+        """Write every state not yet on disk; returns client -> (file name, digest) for a checkpoint's manifest."""
+        self._home = home
+        home.mkdir(parents=True, exist_ok=True)
+        for client in sorted(self._unsaved):
+            self._write(client, self._held[client], round)
+        self._unsaved.clear()
+        return {str(client): entry for client, entry in self._files.items()}
+
+    def pin(self, names: Iterable[str]) -> None:
+        """Keep the files of these names and remove all others that are not a newest version."""
+        self._pinned = set(names)
+        if self._home is None or not self._home.is_dir():
+            return
+        wanted = self._pinned | {name for name, _ in self._files.values()}
+        for path in self._home.glob("client-*"):
+            if path.name not in wanted:
+                path.unlink(missing_ok=True)
+
+    def restore(self, home: Path, manifest: dict[str, tuple[str, str]]) -> None:
+        """Take over the states a checkpoint names; each file's digest is checked."""
+        self._home, self._files, self._held, self._unsaved = home, {}, {}, set()
+        for client, (name, digest) in manifest.items():
+            path = home / name
+            if not path.is_file() or file_digest(path) != digest:
+                raise FedchordError(f"checkpoint: {path} is missing or damaged")
+            self._files[int(client)] = (name, digest)
+            if self._folder is None:
+                self._held[int(client)] = load_tensors(path)

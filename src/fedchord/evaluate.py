@@ -1,0 +1,158 @@
+"""The written protocol: which model is evaluated, on which clients, on which split, and how it is summarised.
+
+Every client deploys the model its rule says (`ClientRule.deploy`) and is measured on its own rows. The headline is the
+plain mean over clients; `std` is over clients (ddof 0); `pooled` treats all rows as one set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedchord.check import fail
+from fedchord.data.federation import Federation
+from fedchord.engine.memory import ClientMemory
+from fedchord.metrics import HIGHER_IS_BETTER, by_client, find, summarise
+from fedchord.rules import Algorithm, ServerState
+from fedchord.task import Task
+from fedchord.tensors import Tensors
+
+ROWS = 4096
+"""How many rows go through the model at a time."""
+POOLED = 50_000_000
+"""How many scores are kept for the pooled value of metrics that need all rows at once."""
+ADDITIVE = frozenset({"top1", "top5", "loss"})
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was measured, on what, and the values: summaries over clients and the values themselves."""
+
+    protocol: dict[str, object]
+    metrics: dict[str, dict[str, float]]
+    per_client: dict[str, Tensor]
+    clients: tuple[int, ...]
+
+    def mean(self, metric: str) -> float:
+        """The plain mean of a metric over the evaluated clients."""
+        return self.metrics[metric]["mean"]
+
+
+def evaluate(
+    algorithm: Algorithm,
+    task: Task,
+    federation: Federation,
+    state: ServerState,
+    memory: ClientMemory,
+    split: str = "test",
+    metrics: tuple[str, ...] | None = None,
+) -> Evaluation:
+    """Measure every client's deployed model on its own rows of a split."""
+    names = metrics or task.objective.metrics
+    for name in names:
+        find(name)
+    rows = federation.part(split)
+    clients = rows.sizes.nonzero().flatten().tolist()
+    if not clients:
+        raise fail("evaluate", f"no client has {split} rows")
+    values: dict[str, list[Tensor]] = {name: [] for name in names}
+    kept: list[tuple[Tensor, Tensor]] = []
+    for group, model in _by_model(algorithm, task, state, memory, clients):
+        for part in _pieces(group, rows.sizes):
+            scores, labels = _scores(task, federation, model, torch.cat([rows[client] for client in part]))
+            offsets = torch.cat([torch.zeros(1, dtype=torch.int64), rows.sizes[part].cumsum(0)])
+            for name, value in by_client(names, scores, labels, _units(offsets, len(labels))).items():
+                values[name].append(value)
+            kept.append((scores, labels))
+    per_client = {name: torch.cat(parts) for name, parts in values.items()}
+    sizes = rows.sizes[clients].double()
+    pooled = _pooled(names, per_client, sizes, kept)
+    summary = {n: summarise(v, sizes, n in HIGHER_IS_BETTER) | {"pooled": pooled[n]} for n, v in per_client.items()}
+    protocol = _protocol(algorithm, federation, state, split, len(clients))
+    return Evaluation(protocol, summary, per_client, tuple(clients))
+
+
+def _protocol(
+    algorithm: Algorithm, federation: Federation, state: ServerState, split: str, evaluated: int
+) -> dict[str, object]:
+    deploy = (type(algorithm.client).deploy.__doc__ or "").strip().splitlines()
+    return {
+        "model": deploy[0] if deploy else type(algorithm.client).__name__,
+        "split": split,
+        "round": state.round,
+        "clients": federation.num_clients,
+        "evaluated": evaluated,
+        "without_rows": federation.num_clients - evaluated,
+        "never_sampled": int((state.visits == 0).sum()),
+        "mean": "plain mean over evaluated clients; std over clients, ddof 0; pooled over all rows",
+    }
+
+
+def _by_model(
+    algorithm: Algorithm, task: Task, state: ServerState, memory: ClientMemory, clients: list[int]
+) -> Iterator[tuple[list[int], Tensors]]:
+    """Clients in runs that deploy the very same model, so that a shared model is used once for many."""
+    group: list[int] = []
+    current: Tensors | None = None
+    for client in clients:
+        own = None
+        if state.visits[client] > 0:
+            own = memory.get(client) or {}
+        model = algorithm.client.deploy(task, state.broadcast, own)
+        if current is not None and model["theta"] is not current["theta"]:
+            yield group, current
+            group = []
+        group, current = [*group, client] if not group else _append(group, client), model
+    if current is not None:
+        yield group, current
+
+
+def _append(group: list[int], client: int) -> list[int]:
+    group.append(client)
+    return group
+
+
+def _pieces(clients: list[int], sizes: Tensor) -> Iterator[list[int]]:
+    """Clients in pieces of about `ROWS` rows."""
+    piece: list[int] = []
+    count = 0
+    for client in clients:
+        piece.append(client)
+        count += int(sizes[client])
+        if count >= ROWS:
+            yield piece
+            piece, count = [], 0
+    if piece:
+        yield piece
+
+
+def _scores(task: Task, federation: Federation, model: Tensors, rows: Tensor) -> tuple[Tensor, Tensor]:
+    parts = []
+    for part in rows.split(ROWS):
+        batch = federation.batch(part)
+        outputs = task.outputs(model["theta"], model["buffers"], batch)
+        parts.append(task.objective.predictions(outputs, batch))
+    return torch.cat([scores for scores, _ in parts]).cpu(), torch.cat([labels for _, labels in parts]).cpu()
+
+
+def _units(offsets: Tensor, labels: int) -> Tensor:
+    """Offsets in labels: rows hold one label each unless the objective unrolls them (tokens)."""
+    if int(offsets[-1]) != labels:
+        raise fail("evaluate", f"{labels} labels for {int(offsets[-1])} rows")
+    return offsets
+
+
+def _pooled(
+    names: tuple[str, ...], per_client: dict[str, Tensor], sizes: Tensor, kept: list[tuple[Tensor, Tensor]]
+) -> dict[str, float]:
+    """Each metric on all rows as one set; additive ones are size-weighted means, the others need all scores."""
+    pooled = {n: float((per_client[n] * sizes).sum() / sizes.sum()) for n in names if n in ADDITIVE}
+    rest = tuple(name for name in names if name not in ADDITIVE)
+    if not rest or sum(scores.numel() for scores, _ in kept) > POOLED:
+        return pooled | dict.fromkeys(rest, float("nan"))
+    scores, labels = torch.cat([s for s, _ in kept]), torch.cat([y for _, y in kept])
+    whole = by_client(rest, scores, labels, torch.tensor([0, len(labels)]))
+    return pooled | {name: float(value[0]) for name, value in whole.items()}
