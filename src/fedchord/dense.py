@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from fedchord.tensors import Layout, Tensors
 
-Pair = tuple[Tensor, Tensor | None]
+Pair = tuple[Tensor, Tensor, Tensor | None]
+"""Weight, its transpose, bias."""
 
 
 @dataclass
@@ -63,26 +64,26 @@ class Dense:
     def _views(self, bound: _Bound, vector: Tensor) -> list[Pair]:
         if bound.vector is not vector:
             named: Tensors = self._layout.views(vector)
-            bound.layers = [(named[f"{n}.weight"], named[f"{n}.bias"] if bias else None) for n, bias in self._layers]
+            weights = [(named[f"{n}.weight"], named[f"{n}.bias"] if bias else None) for n, bias in self._layers]
+            bound.layers = [(weight, weight.t(), bias) for weight, bias in weights]
             bound.vector = vector
         return bound.layers
 
     def grad(self, theta: Tensor, x: Tensor, y: Tensor, live: Tensor | None, out: Tensor) -> Tensor:
         """The gradient at theta on one batch, written into `out`; `live` marks the rows that count."""
         layers, slopes = self._views(self._theta, theta), self._views(self._out, out)
-        inputs = [x.flatten(1)]
-        for weight, bias in layers[:-1]:
+        rows = y.shape[0]
+        inputs = [x if x.dim() == 2 else x.reshape(rows, -1)]
+        for _, weight, bias in layers[:-1]:
             inputs.append(_affine(inputs[-1], weight, bias).relu_())
-        error = torch.softmax(_affine(inputs[-1], *layers[-1]), 1)
+        _, weight, bias = layers[-1]
+        error = torch.softmax(_affine(inputs[-1], weight, bias), 1)
         if self._onehot.device != error.device:
             self._onehot = self._onehot.to(error.device)
-        error -= self._onehot[y]
-        if live is None:
-            error *= 1.0 / len(y)
-        else:
-            error *= (live / live.sum()).unsqueeze(1)
+        error.sub_(torch.index_select(self._onehot, 0, y))
+        error.mul_(1.0 / rows if live is None else (live / live.sum()).unsqueeze(1))
         for index in range(len(layers) - 1, -1, -1):
-            slope, shift = slopes[index]
+            slope, _, shift = slopes[index]
             torch.mm(error.t(), inputs[index], out=slope)
             if shift is not None:
                 torch.sum(error, 0, out=shift)
@@ -91,5 +92,5 @@ class Dense:
         return out
 
 
-def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return x.mm(weight.t()) if bias is None else torch.addmm(bias, x, weight.t())
+def _affine(x: Tensor, transposed: Tensor, bias: Tensor | None) -> Tensor:
+    return x.mm(transposed) if bias is None else torch.addmm(bias, x, transposed)

@@ -78,9 +78,8 @@ def evaluate(
 def _protocol(
     algorithm: Algorithm, federation: Federation, state: ServerState, split: str, evaluated: int
 ) -> dict[str, object]:
-    deploy = (type(algorithm.client).deploy.__doc__ or "").strip().splitlines()
     return {
-        "model": deploy[0] if deploy else type(algorithm.client).__name__,
+        "model": algorithm.client.deploys,
         "split": split,
         "round": state.round,
         "clients": federation.num_clients,

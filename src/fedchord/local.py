@@ -156,8 +156,8 @@ class LocalOptimiser:
             g = slope + t.weight_decay * trained[name]
             memory[first] = t.beta1 * memory[first] + (1 - t.beta1) * g
             memory[second] = t.beta2 * memory[second] + (1 - t.beta2) * g * g
-            mean = memory[first] / (1 - t.beta1 ** memory["count"])
-            spread = torch.sqrt(memory[second] / (1 - t.beta2 ** memory["count"]))
+            mean = memory[first] / _unbias(t.beta1, memory["count"])
+            spread = torch.sqrt(memory[second] / _unbias(t.beta2, memory["count"]))
             trained[name] = trained[name] - self.lr * mean / (spread + t.eps)
             return
         slopes, lists = self._lists(slope, **{name: trained[name], first: memory[first], second: memory[second]})
@@ -178,6 +178,11 @@ class LocalOptimiser:
         )
 
 
+def _unbias(beta: float, count: Tensor) -> Tensor:
+    """1 - beta^count without the cancellation that float32 powers near one would bring."""
+    return -torch.expm1(count * math.log(beta)) if beta else torch.ones_like(count)
+
+
 class Stream(Protocol):
     """One client's training examples, as the loop reads them."""
 
@@ -193,35 +198,37 @@ class Stream(Protocol):
         """All examples once, in order, in large pieces."""
 
 
-def count_steps(size: int, batch: int, phase: Phase) -> int:
-    """Batches in a phase: epochs times ceil(n / B), or the number the phase states."""
-    return phase.steps if phase.steps is not None else phase.epochs * math.ceil(size / (batch or max(size, 1)))
-
-
 class ClientStream:
-    """The examples of one client of a federation: shuffled anew in every epoch, gathered in blocks, then sliced."""
+    """The examples of one client of a federation: shuffled anew in every epoch, gathered in blocks, then sliced.
 
-    def __init__(self, federation: Federation, client: int, batch: int, key: int, split: str = "train") -> None:
-        self._federation, self._rows, self._key = federation, federation.part(split)[client], key
+    The last batch of an epoch may be short; one below `least` rows is left out of that epoch.
+    """
+
+    def __init__(self, federation: Federation, client: int, batch: int, key: int, least: int = 1) -> None:
+        self._federation, self._rows, self._key = federation, federation.train[client], key
         self.size = len(self._rows)
         self._batch = batch or max(self.size, 1)
+        short = self.size % self._batch
+        self._used = self.size - short if 0 < short < least else self.size
+        if self.size and not self._used:
+            name = federation.client_names[client]
+            raise check.fail(federation.name, f"{name} has {self.size} training row; BatchNorm needs {least}: use GroupNorm")
+        self._per_epoch = math.ceil(self._used / self._batch)
         width = sum(c[:1].numel() * 4 for c in federation.columns.values())
         self._block = max(1, BLOCK_BYTES // max(1, width * self._batch)) * self._batch
 
     def steps(self, phase: Phase) -> int:
         """How many batches a phase has."""
-        return count_steps(self.size, self._batch, phase)
+        return phase.steps if phase.steps is not None else phase.epochs * self._per_epoch
 
     def order(self, index: int, phase: Phase) -> Iterator[Tensor]:
         """The row numbers of each epoch of a phase, in their shuffled order."""
         key = rng.fold(self._key, index)
-        per_epoch = math.ceil(self.size / self._batch)
-        epochs = math.ceil(self.steps(phase) / per_epoch) if per_epoch else 0
-        left = self.steps(phase) * self._batch
-        for epoch in range(epochs):
-            rows = self._rows[rng.permutation(rng.fold(key, epoch), self.size)]
-            yield rows[:left]
-            left -= per_epoch * self._batch
+        left = self.steps(phase) if self._per_epoch else 0
+        for epoch in range(math.ceil(left / max(self._per_epoch, 1))):
+            order = rng.permutation(rng.fold(key, epoch), self.size)
+            yield self._rows[order[: min(self._used, left * self._batch)]]
+            left -= self._per_epoch
 
     def batches(self, index: int, phase: Phase) -> Iterator[Batch]:
         """The batches of a phase."""

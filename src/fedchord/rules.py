@@ -97,6 +97,8 @@ class ClientRule:
 
     outcome: ClassVar[str] = "model"
     """"model", or "samples" where the server ends with a synthetic data set."""
+    deploys: ClassVar[str] = "the global model"
+    """What `deploy` gives, in words, for the written protocol."""
     mixes: ClassVar[tuple[str, ...]] = ("theta",)
     """The entries of the broadcast that uploads change through the mixing coefficients."""
     extras: ClassVar[tuple[str, ...]] = ()

@@ -58,7 +58,11 @@ BINARY = Objective("binary cross-entropy", _binary_cross_entropy, _labelled, ("t
 
 def mean_loss(objective: Objective, outputs: Tensor, batch: Batch) -> Tensor:
     """The mean loss of a batch per unit; rows whose `live` mark is 0 (padding) do not count."""
-    total, units = objective.losses(outputs, batch)
+    return live_mean(*objective.losses(outputs, batch), batch)
+
+
+def live_mean(total: Tensor, units: Tensor | None, batch: Batch) -> Tensor:
+    """The mean of per-example values over the examples of a batch that are not padding, per unit where units are given."""
     live = batch.get("live")
     if live is None:
         return total.mean() if units is None else total.sum() / units.sum()
@@ -111,6 +115,9 @@ class Task:
         self._parameters = [owned[entry.name] for entry in self.layout.entries]
         standard = objective is CLASSIFICATION and apply is _on_x
         self.dense = Dense.of(self._module, self.layout) if dense and standard else None
+        normed = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self._module.modules())
+        self.least_batch = 2 if normed else 1
+        """The smallest batch the module can be trained on: BatchNorm has no statistics of a single row."""
         self._scratch: Tensor | None = None
         self._bound: tuple[Tensor | None, Tensor | None] = (None, None)
         self._draws: bool | None = None
@@ -165,17 +172,24 @@ class Task:
 
     # -- theta as an argument -------------------------------------------------------------------------------------
 
+    def forward(self, theta: Tensor, buffers: Tensor, batch: Batch, training: bool) -> Tensor:
+        """The module's outputs, differentiable in theta and in the batch; in training, buffers are changed in place."""
+        named = self.layout.views(theta) | self.buffers.views(buffers)
+        if self._module.training is not training:
+            self._module.train(training)
+        return functional_call(self._applied, {f"module.{n}": t for n, t in named.items()}, (batch,))
+
     def loss(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> tuple[Tensor, Tensor]:
         """The mean loss of a batch in training mode, differentiable in theta, and the buffers after it."""
         buffers = buffers.clone()
         with self._randomness(batch, key):
-            return mean_loss(self.objective, self._call(theta, buffers, batch, training=True), batch), buffers
+            return mean_loss(self.objective, self.forward(theta, buffers, batch, training=True), batch), buffers
 
     def outputs(self, theta: Tensor, buffers: Tensor, batch: Batch) -> Tensor:
         """The module's outputs in evaluation mode, without gradient."""
         with torch.no_grad():
             if self.traced:
-                return self._call(theta, buffers, batch, training=False)
+                return self.forward(theta, buffers, batch, training=False)
             self._bind(theta, buffers)
             self._module.train(False)
             return self._applied(batch)
@@ -210,12 +224,6 @@ class Task:
         if self._scratch is None or self._scratch.device != theta.device:
             self._scratch = torch.empty_like(theta)
         return self._scratch
-
-    def _call(self, theta: Tensor, buffers: Tensor, batch: Batch, training: bool) -> Tensor:
-        named = self.layout.views(theta) | self.buffers.views(buffers)
-        if self._module.training is not training:
-            self._module.train(training)
-        return functional_call(self._applied, {f"module.{n}": t for n, t in named.items()}, (batch,))
 
     def _bind(self, theta: Tensor, buffers: Tensor) -> None:
         """Make the module's parameters and buffers views of these vectors."""

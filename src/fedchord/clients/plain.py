@@ -27,6 +27,7 @@ class Local(ClientRule):
     All clients start from the same first model; one that was never sampled deploys that first model, and is counted.
     """
 
+    deploys: ClassVar[str] = "each client's own model; the first model where a client was never sampled"
     mixes: ClassVar[tuple[str, ...]] = ()
 
     def init(self, task: Task, shared: Tensors, key: int) -> Tensors:

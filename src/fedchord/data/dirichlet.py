@@ -78,11 +78,11 @@ def donations(sizes: Ints, total: int) -> Ints:
     return gives
 
 
-def top_up(owner: Ints, num_clients: int, minimum: int, generator: np.random.Generator) -> Ints:
+def top_up(owner: Ints, labels: Ints, num_clients: int, minimum: int, generator: np.random.Generator) -> Ints:
     """New owners of the rows, so that every client has at least `minimum` of them.
 
-    The rows are taken from the largest clients (see `donations`), at random among those a client holds, and dealt in
-    the givers' order, so a client that receives gets its rows from one or two givers and is as one-sided as they are.
+    The rows are taken from the largest clients (see `donations`), at random among those a client holds, and dealt
+    sorted by giver and label, so that a client that receives gets few classes and stays as one-sided as the draw is.
     """
     sizes = np.bincount(owner, minlength=num_clients)
     lacks = np.maximum(minimum - sizes, 0)
@@ -91,6 +91,8 @@ def top_up(owner: Ints, num_clients: int, minimum: int, generator: np.random.Gen
     order = order[np.argsort(owner[order], kind="stable")]
     starts = np.cumsum(sizes) - sizes
     rank = np.arange(len(owner)) - starts[owner[order]]
+    given = order[rank < gives[owner[order]]]
+    given = given[np.lexsort((labels[given], owner[given]))]
     moved = owner.copy()
-    moved[order[rank < gives[owner[order]]]] = np.repeat(np.arange(num_clients), lacks)
+    moved[given] = np.repeat(np.arange(num_clients), lacks)
     return moved

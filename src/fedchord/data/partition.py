@@ -118,7 +118,8 @@ class ClassDirichlet:
         supply = np.bincount(labels.numpy(), minlength=classes)
         shares = normalise(log_dirichlet(np.full(num_clients, self.alpha), classes, generator))
         owner = _hand_out(labels, cut(shares, supply), generator)
-        return _by_owner(torch.from_numpy(top_up(owner, num_clients, self.minimum, generator)), num_clients)
+        owner = top_up(owner, labels.numpy(), num_clients, self.minimum, generator)
+        return _by_owner(torch.from_numpy(owner), num_clients)
 
 
 @final

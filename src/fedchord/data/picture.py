@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 # Up to this many clients (and classes) a dot per client and class can be told apart; above it, colours of a map.
 _DOTS, _DOT_CLASSES = 50, 40
+_FORMATS = (".png", ".pdf", ".svg")
 _INK, _GRID = "#1f4e79", "#d9d9d9"
+_SHADES = ("#c6dbef", "#4292c6", "#08306b")
 
 
 def class_counts(federation: Federation) -> NDArray[np.int64]:
@@ -40,6 +42,9 @@ def split_picture(federation: Federation, path: str | Path) -> None:
     """
     from matplotlib.figure import Figure  # here, so that importing fedchord does not load matplotlib
 
+    file = Path(path)
+    require(file.parent.is_dir(), "split_picture", f"{file.parent} is not a folder")
+    require(file.suffix in _FORMATS, "split_picture", f"{file.name} must end in {', '.join(_FORMATS)}")
     counts = class_counts(federation)
     few = len(counts) <= _DOTS and federation.classes <= _DOT_CLASSES
     width = min(12.0, 3.5 + 0.28 * len(counts)) if few else 10.0
@@ -50,15 +55,15 @@ def split_picture(federation: Federation, path: str | Path) -> None:
     classes = figure.add_subplot(grid[1], sharex=sizes)
     (_dots if few else _map)(figure, sizes, classes, counts, federation)
     _dress(sizes, classes, counts, federation)
-    figure.savefig(Path(path), dpi=150)
+    figure.savefig(file, dpi=150)
 
 
 def _dots(figure: Figure, sizes: Axes, classes: Axes, counts: NDArray[np.int64], federation: Federation) -> None:
     client, label = np.nonzero(counts)
     largest = max(int(counts.max()), 1)
-    scale = 170.0 / largest
+    scale = (260.0 if len(counts) <= 30 else 150.0) / largest
     classes.scatter(client, label, s=np.maximum(counts[client, label] * scale, 2.0), color=_INK, linewidths=0, zorder=2)
-    for amount in sorted({largest, max(largest // 4, 1), max(largest // 20, 1)}):
+    for amount in sorted({_round(largest * share) for share in (1.0, 0.25, 0.05)}):
         classes.scatter([], [], s=max(amount * scale, 2.0), color=_INK, linewidths=0, label=f"{amount}")
     classes.legend(
         title="rows", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, labelspacing=1.0, borderaxespad=0.2
@@ -73,7 +78,14 @@ def _dots(figure: Figure, sizes: Axes, classes: Axes, counts: NDArray[np.int64],
     sizes.bar(range(len(counts)), counts.sum(axis=1), color=_INK, width=0.7)
 
 
+def _round(amount: float) -> int:
+    """A whole number of one significant digit, for the legend."""
+    return max(int(float(f"{amount:.0e}")), 1)
+
+
 def _map(figure: Figure, sizes: Axes, classes: Axes, counts: NDArray[np.int64], federation: Federation) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
     drawn = np.ma.masked_equal(shares[order].T, 0.0)
@@ -81,7 +93,7 @@ def _map(figure: Figure, sizes: Axes, classes: Axes, counts: NDArray[np.int64], 
         drawn,
         aspect="auto",
         origin="lower",
-        cmap="viridis_r",
+        cmap=LinearSegmentedColormap.from_list("shares", _SHADES),
         vmin=0.0,
         vmax=1.0,
         interpolation="nearest",
@@ -89,7 +101,7 @@ def _map(figure: Figure, sizes: Axes, classes: Axes, counts: NDArray[np.int64], 
     )
     figure.colorbar(image, ax=classes, label="share of the client's rows", pad=0.01)
     classes.set_xlabel("clients, sorted by their largest class")
-    sizes.fill_between(range(len(counts)), counts.sum(axis=1)[order], color=_INK, step="mid", linewidth=0)
+    sizes.stairs(counts.sum(axis=1)[order], np.arange(len(counts) + 1) - 0.5, fill=True, color=_INK)
 
 
 def _dress(sizes: Axes, classes: Axes, counts: NDArray[np.int64], federation: Federation) -> None:

@@ -75,7 +75,8 @@ def from_npz(path: str | Path, *, classes: int | None = None, name: str | None =
     file = _existing(path)
     owner = name or file.stem
     try:
-        with np.load(file, allow_pickle=False) as stored:
+        # opened here, because NumPy leaves a damaged file open
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in ("x", "y", "client") if key in stored}
             found = list(stored)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:

@@ -82,17 +82,17 @@ def _rounds(folder: Path) -> list[Path]:
 def _read_manifest(path: Path) -> dict:  # type: ignore[type-arg]
     try:
         manifest = json.loads((path / "manifest.json").read_text())
-        return {"round": int(manifest["round"]), **manifest}
+        return {name: manifest[name] for name in ("round", "fingerprint", "state", "memory")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FedchordError(f"checkpoint: {path / 'manifest.json'} is missing or damaged") from error
 
 
 def _load(path: Path, memory: ClientMemory, fingerprint: str | None) -> ServerState:
     manifest = _read_manifest(path)
-    if fingerprint is not None and manifest.get("fingerprint") != fingerprint:
+    if fingerprint is not None and manifest["fingerprint"] != fingerprint:
         raise _OtherRun(f"checkpoint: {path.parent} holds another run's checkpoints; settings differ")
     file = path / "state.safetensors"
-    if not file.is_file() or file_digest(file) != manifest.get("state"):
+    if not file.is_file() or file_digest(file) != manifest["state"]:
         raise FedchordError(f"checkpoint: {file} is missing or damaged")
     flat = load_tensors(file)
     groups: dict[str, dict[str, torch.Tensor]] = {"broadcast": {}, "mixing": {}, "server": {}}

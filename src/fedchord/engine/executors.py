@@ -50,7 +50,8 @@ class Work:
 
     def stream(self, client: int, round: int) -> ClientStream:
         """A client's training examples in a round."""
-        return ClientStream(self.federation, client, self.training.batch, rng.key(self.seed, "batches", client, round))
+        key = rng.key(self.seed, "batches", client, round)
+        return ClientStream(self.federation, client, self.training.batch, key, least=self.task.least_batch)
 
     def own(self, client: int, kept: Tensors | None, shared: Tensors) -> Tensors:
         """What the client keeps, or what it starts with."""
@@ -100,6 +101,7 @@ class Arena:
 
     def __init__(self, upload: Upload, own: Tensors, rows: int, shared_memory: bool) -> None:
         groups = {"mix": upload.mix, "carry": upload.carry, "mean": upload.mean, "stats": upload.stats, "own": own}
+        self.rows = rows
         self.losses = torch.zeros(rows, dtype=torch.float64)
         self.groups = {
             group: {n: torch.empty((rows, *t.shape), dtype=t.dtype, device=t.device) for n, t in state.items()}
@@ -187,7 +189,7 @@ class Serial:
         with one_thread():
             for slot, client in enumerate(ids):
                 upload, own, loss = self._work.run(client, shared, memory.get(client), info)
-                if self._arena is None:
+                if self._arena is None or self._arena.rows < len(ids):
                     self._arena = Arena(upload, own, len(ids), shared_memory=False)
                 self._arena.write(slot, upload, own, loss)
         assert self._arena is not None
@@ -235,7 +237,12 @@ class Processes:
         self._next.value = 0
         for pipe in self._pipes:
             pipe.send((info, ids, order, fresh))
-        self._collect()
+        try:
+            self._collect()
+        except BaseException:  # nobody waits for this round any more
+            for worker in self._workers:
+                worker.terminate()
+            raise
         self._arena.keep(memory, ids, info.round)
         return self._arena.results(ids, sizes, self._work.needs_loss)
 

@@ -89,8 +89,8 @@ class ClientMemory:
 
     def save(self, home: Path, round: int) -> dict[str, tuple[str, str]]:
         """Write every state not yet on disk; returns client -> (file name, digest) for a checkpoint's manifest."""
-        self._home = home
-        home.mkdir(parents=True, exist_ok=True)
+        self._home = self._folder or home
+        self._home.mkdir(parents=True, exist_ok=True)
         for client in sorted(self._unsaved):
             self._write(client, self._held[client], round)
         self._unsaved.clear()
@@ -108,6 +108,7 @@ class ClientMemory:
 
     def restore(self, home: Path, manifest: dict[str, tuple[str, str]]) -> None:
         """Take over the states a checkpoint names; each file's digest is checked."""
+        home = self._folder or home
         self._home, self._files, self._held, self._unsaved = home, {}, {}, set()
         for client, (name, digest) in manifest.items():
             path = home / name

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from fedchord import rng
 from fedchord.data.federation import Federation, prepare
@@ -102,7 +104,7 @@ class Vectorised:
         for index, slot in enumerate(slots):
             groups = [{name: tensor[index] for name, tensor in part.items()} for part in parts[:5]]
             upload = Upload(*groups[:4])
-            if self._arena is None:
+            if self._arena is None or self._arena.rows < cohort:
                 self._arena = Arena(upload, groups[4], cohort, shared_memory=False)
             self._arena.write(slot, upload, groups[4], parts[5][index])
 
@@ -150,7 +152,7 @@ def cannot_vectorise(work: Work, shared: Tensors) -> str:
             return f"{name} is an attention layer ({kind}), which has no batching rule"
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             return f"{name} ({kind}) computes statistics over a batch, which padding would change; use GroupNorm"
-        if hasattr(module, "parametrizations"):
+        if is_parametrized(module) or any(isinstance(h, SpectralNorm) for h in module._forward_pre_hooks.values()):
             return f"{name} has a parametrisation (such as spectral normalisation), which updates itself in place"
     rows = work.federation.train[0][:2]
     if work.task.draws(work.federation.batch(rows)):

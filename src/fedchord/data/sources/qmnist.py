@@ -46,7 +46,7 @@ def _part(root: Path, part: str) -> tuple[Tensor, Tensor]:
 SOURCE = Source(
     name="qmnist",
     title="QMNIST handwritten digits by writer, 28x28 grey",
-    licence="BSD 3-Clause",
+    licence="BSD-style",
     home="https://github.com/facebookresearch/qmnist",
     load=_load,
     classes=10,

@@ -57,9 +57,10 @@ class Source:
 
     def origin(self, rows: int, holdout: int) -> str:
         """A sentence that tells whether the files hold the whole data set."""
+        official = f"{self.rows} training and {self.holdout} test rows" if self.holdout else f"{self.rows} rows"
         if (rows, holdout) == (self.rows, self.holdout):
-            return f"{self.title}: {rows} training and {holdout} test rows, the official numbers."
+            return f"{self.title}: {official}, the official number."
         return (
-            f"{self.title}: {rows} training and {holdout} test rows, not the official {self.rows} and {self.holdout}; "
+            f"{self.title}: {rows} training and {holdout} test rows, not the official {official}; "
             "results are not comparable with published ones."
         )

@@ -1,0 +1,315 @@
+"""A run as a record: every setting of a run by name, the same names in a TOML file and as key=value.
+
+A `RunConfig` checks itself when it is made, so a mistake is told before any work is done. Settings left out are chosen
+from the others (`choices`); `to_toml` writes them all, and what it writes can be run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fedchord import catalog, check, models
+from fedchord.check import fail, require, unknown
+from fedchord.data import PARTITIONS, SOURCES, federate, make_partition
+from fedchord.data import load as load_source
+from fedchord.data.noise import KINDS
+from fedchord.data.split import split_sizes
+from fedchord.engine.simulate import EXECUTORS
+from fedchord.local import Training
+from fedchord.round import Plan
+from fedchord.rules import Algorithm
+from fedchord.studies.files import is_file, read_file
+from fedchord.studies.settings import Scalar, flatten, parse_pairs, read_toml
+from fedchord.task import BINARY, CLASSIFICATION, Task
+
+if TYPE_CHECKING:
+    from fedchord.data import Federation, Partition
+
+RULES = ("method", "mixing", "server")
+"""The keys whose parameters are free: method.x, mixing.x and server.x reach the rules."""
+INDIFFERENT = frozenset({"out", "executor", "workers", "device", "eval_every", "checkpoint_every", "data.root"})
+"""Keys that do not change the result."""
+EVALUATIONS = 50
+"""About how often a run is evaluated unless eval_every is given."""
+
+
+def _key(default: Any, about: str, name: str = "") -> Any:
+    """A field of a run: its default and one line of help; `name` where the key has a dot."""
+    return field(default=default, metadata={"about": about, "name": name})
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that defines a run. None means: chosen from the other settings."""
+
+    method: str = _key("fedavg", "the method, by name; its parameters are method.x")
+    mixing: str | None = _key(None, "another mixing rule than the method's; its parameters are mixing.x")
+    server: str | None = _key(None, "another server rule than the method's; its parameters are server.x")
+    model: str | None = _key(None, "the model, by name (default: twocnn for cifar10 and cifar100, else twonn)")
+    data: str = _key("digits", "a data set by name, or an .npz or .csv file (columns label and client)")
+    data_root: str | None = _key(None, "the folder of the data sets (default: FEDCHORD_DATA)", "data.root")
+    split: str | None = _key(None, "how rows go to clients (default: natural for qmnist and files, else pathological)")
+    split_alpha: float | None = _key(
+        None, "for the Dirichlet splits; a small alpha makes clients differ", "split.alpha"
+    )
+    split_shards: int | None = _key(None, "shards per client of the pathological split", "split.shards")
+    split_minimum: int | None = _key(None, "the fewest rows a client may have", "split.minimum")
+    clients: int | str | None = _key(None, "the number of clients (default: 20; natural: all)")
+    test: float = _key(0.2, "the share of each client's rows kept for testing")
+    validation: float = _key(0.0, "the share of each client's rows kept for validation")
+    noise: str | None = _key(None, "label noise on training rows: pair, symmetric or none (default: none)")
+    noise_rate: float | None = _key(None, "the share of training labels that noise changes", "noise.rate")
+    rounds: int = _key(20, "the number of rounds")
+    cohort: int | float | str = _key(5, "clients in a round: a number, a share such as 0.25, or all")
+    seed: int = _key(0, "the seed of everything that is random")
+    epochs: int = _key(1, "epochs of local training in a round")
+    batch: int = _key(10, "the local batch size; 0 is the whole client")
+    lr: float = _key(0.05, "the local learning rate")
+    momentum: float = _key(0.0, "local momentum, from zero in each round")
+    weight_decay: float = _key(0.0, "local weight decay")
+    lr_decay: float = _key(1.0, "the factor on the learning rate every lr_step rounds")
+    lr_step: int = _key(1, "the rounds between two decays of the learning rate")
+    clip: float = _key(0.0, "the largest norm of a local gradient; 0 is no limit")
+    optimiser: str = _key("sgd", "the local optimiser: sgd or adam")
+    executor: str = _key("processes", "who runs the clients: processes, serial, vectorised or auto")
+    workers: int | None = _key(None, "worker processes (default: one per core)")
+    device: str = _key("auto", "cpu, cuda or auto")
+    eval_every: int | None = _key(None, "rounds between evaluations; 0 is only the last (default: about 50 in all)")
+    checkpoint_every: int = _key(10, "rounds between checkpoints; 0 is only the last")
+    out: str | None = _key(None, "the folder of the run (default: nothing is written)")
+    parameters: tuple[tuple[str, Scalar], ...] = field(default=())
+
+    # -- making one ------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def from_values(values: Mapping[str, Any]) -> RunConfig:
+        """From a mapping of keys, dotted or as tables ({"split": {"name": "dirichlet", "alpha": 0.1}})."""
+        flat = flatten(values)
+        names = {key: name for name, key in _NAMES.items()}
+        free = {key: value for key, value in flat.items() if key not in names}
+        for key in free:
+            if not _is_free(key):
+                raise unknown("key", key, KEYS)
+        known = {names[key]: value for key, value in flat.items() if key in names}
+        return RunConfig(**known, parameters=tuple(sorted(free.items())))
+
+    @staticmethod
+    def from_pairs(pairs: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:
+        """From key=value texts, on top of the settings of a mapping."""
+        return RunConfig.from_values(flatten(base or {}) | parse_pairs(pairs, _WORDS))
+
+    @staticmethod
+    def from_toml(path: str | Path, pairs: Sequence[str] = ()) -> RunConfig:
+        """From a TOML file, with key=value texts on top."""
+        return RunConfig.from_pairs(pairs, read_toml(path))
+
+    def with_values(self, **values: Any) -> RunConfig:
+        """A copy with some keys changed; write dotted keys as `with_values(**{"split.alpha": 0.1})`."""
+        return RunConfig.from_values(self.given() | values)
+
+    def with_pairs(self, pairs: Sequence[str]) -> RunConfig:
+        """A copy with key=value texts on top."""
+        return RunConfig.from_pairs(pairs, self.given())
+
+    # -- reading one -----------------------------------------------------------------------------------------------
+
+    def given(self) -> dict[str, Scalar]:
+        """The settings by key, without those left to be chosen."""
+        own = {key: getattr(self, name) for name, key in _NAMES.items()}
+        return {key: value for key, value in own.items() if value is not None} | dict(self.parameters)
+
+    def choices(self) -> dict[str, Any]:
+        """The settings that are chosen from the others unless they are given."""
+        split = self.split or ("natural" if is_file(self.data) or self.data == "qmnist" else "pathological")
+        return {
+            "model": self.model or ("twocnn" if self.data in ("cifar10", "cifar100") else "twonn"),
+            "split": split,
+            "clients": ("all" if split == "natural" else 20) if self.clients is None else self.clients,
+            "noise": self.noise or "none",
+            "eval_every": max(1, self.rounds // EVALUATIONS) if self.eval_every is None else self.eval_every,
+        }
+
+    def values(self) -> dict[str, Scalar]:
+        """All settings by key, with every choice made, in the order of the fields."""
+        found = self.given() | self.choices()
+        return {key: found[key] for key in (*KEYS, *dict(self.parameters)) if key in found}
+
+    def to_toml(self) -> str:
+        """All settings as TOML that `fedchord run` reads."""
+        import tomli_w
+
+        return tomli_w.dumps(self.values())
+
+    def fingerprint(self) -> str:
+        """A hash of everything that changes the result."""
+        values = {key: value for key, value in self.values().items() if key not in INDIFFERENT}
+        plain = {key: float(value) if _is_number(value) else value for key, value in values.items()}
+        plain["cohort"] = repr(self.plan().cohort)  # 1 is one client, 1.0 is all of them
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+    # -- building from it ------------------------------------------------------------------------------------------
+
+    def algorithm(self) -> Algorithm:
+        """The three rules."""
+        own, mixing, server = (self._parameters(rule) for rule in RULES)
+        return catalog.build(self.method, own, self.mixing, mixing, self.server, server)
+
+    def training(self) -> Training:
+        """How clients train, as it was asked for (a client rule may change it: `ClientRule.local`)."""
+        names = ("epochs", "batch", "lr", "momentum", "weight_decay", "lr_decay", "lr_step", "clip", "optimiser")
+        return Training(**{name: getattr(self, name) for name in names})
+
+    def plan(self) -> Plan:
+        """Rounds, cohort and seed."""
+        cohort = 1.0 if self.cohort == "all" else self.cohort
+        if isinstance(cohort, str | bool):
+            raise fail("run", f"cohort must be a number of clients, a share such as 0.25, or all, got {self.cohort!r}")
+        return Plan(self.rounds, cohort, self.seed)
+
+    def partition(self) -> Partition:
+        """How rows go to clients."""
+        split = self.choices()["split"]
+        known = {part.name: part for part in fields(PARTITIONS[split])}
+        asked = {"alpha": self.split_alpha, "shards": self.split_shards, "minimum": self.split_minimum}
+        given = {name: value for name, value in asked.items() if value is not None}
+        for name in given:
+            takes = " and ".join(f"split.{other}" for other in known) or "no parameters"
+            require(name in known, "run", f"split={split} takes {takes}, got split.{name}")
+        for name, part in known.items():
+            needed = part.default is MISSING and name not in given
+            require(not needed, "run", f"split={split} needs split.{name}")
+        return make_partition(split, **given)
+
+    def federation(self) -> Federation:
+        """The clients and their data."""
+        clients = self.choices()["clients"]
+        dataset = read_file(self.data) if is_file(self.data) else load_source(self.data, self.data_root)
+        return federate(
+            dataset,
+            self.partition(),
+            None if clients == "all" else clients,
+            test=self.test,
+            validation=self.validation,
+            noise=None if self.noise in (None, "none") else self.noise,
+            noise_rate=self.noise_rate or 0.0,
+            seed=self.seed,
+        )
+
+    def task(self, federation: Federation) -> Task:
+        """The model and its loss, for the shapes of a federation; two classes are one logit with a sigmoid."""
+        name, shape = self.choices()["model"], tuple(federation.columns["x"].shape[1:])
+        binary = federation.classes == 2
+        outputs = 1 if binary else federation.classes
+        return Task(lambda: models.build(name, shape, outputs), BINARY if binary else CLASSIFICATION)
+
+    def _parameters(self, rule: str) -> dict[str, Scalar]:
+        return {key.partition(".")[2]: value for key, value in self.parameters if key.startswith(f"{rule}.")}
+
+    # -- checks ----------------------------------------------------------------------------------------------------
+
+    def __post_init__(self) -> None:
+        for name, key in _NAMES.items():
+            object.__setattr__(self, name, _typed(name, key, getattr(self, name)))
+        for key, value in self.parameters:
+            require(isinstance(value, Scalar), "run", f"{key} must be one value, got {value!r}")
+        self._check_names()
+        self._check_numbers()
+        self._check_noise()
+        self._check_clients()
+
+    def _check_names(self) -> None:
+        _check_flags(self.algorithm())
+        if not is_file(self.data) and self.data not in SOURCES:
+            raise unknown("data set", self.data, SOURCES)
+        if self.model is not None and self.model not in models.MODELS:
+            raise unknown("model", self.model, models.MODELS)
+        if self.split is not None and self.split not in PARTITIONS:
+            raise unknown("split", self.split, PARTITIONS)
+        if self.noise is not None and self.noise not in ("none", *KINDS):
+            raise unknown("noise", self.noise, ("none", *KINDS))
+        check.one_of("run", "executor", self.executor, EXECUTORS)
+        device = re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device)
+        require(device is not None, "run", f"device must be auto, cpu or cuda, got {self.device!r}")
+
+    def _check_numbers(self) -> None:
+        self.training()
+        self.partition()
+        split_sizes(torch.ones(1, dtype=torch.int64), self.test, self.validation)
+        check.positive("run", "test", self.test)
+        lowest = {"workers": 1, "eval_every": 0, "checkpoint_every": 0}
+        for name, low in lowest.items():
+            if getattr(self, name) is not None:
+                check.whole("run", name, getattr(self, name), low)
+
+    def _check_noise(self) -> None:
+        noisy = self.noise not in (None, "none")
+        if self.noise_rate is None:
+            require(not noisy, "run", f"noise.rate is needed with noise={self.noise}")
+            return
+        rate = check.between("run", "noise.rate", self.noise_rate, 0, 1)
+        require(noisy or rate == 0, "run", f"noise.rate is {rate:g}, but noise is not chosen (pair or symmetric)")
+
+    def _check_clients(self) -> None:
+        plan, made = self.plan(), self.choices()
+        if made["clients"] == "all":
+            require(made["split"] == "natural", "run", f"clients=all needs split=natural, got split={made['split']}")
+            return
+        clients = check.whole("run", "clients", made["clients"], 1)
+        if made["split"] != "natural":
+            plan.size(clients)
+
+
+_FIELDS: tuple[Field[Any], ...] = tuple(f for f in fields(RunConfig) if f.name != "parameters")
+_NAMES: dict[str, str] = {f.name: f.metadata["name"] or f.name for f in _FIELDS}
+_TYPES: dict[str, str] = {f.name: str(f.type).removesuffix(" | None") for f in _FIELDS}
+_WORDS = frozenset(key for name, key in _NAMES.items() if _TYPES[name] == "str")
+KEYS: tuple[str, ...] = tuple(_NAMES.values())
+"""The keys of a run, without the free parameters of the rules."""
+
+
+def about() -> dict[str, tuple[Any, str]]:
+    """Every key with its default (None: chosen from the other settings) and its line of help."""
+    return {_NAMES[f.name]: (f.default, f.metadata["about"]) for f in _FIELDS}
+
+
+def _is_free(key: str) -> bool:
+    rule, _, name = key.partition(".")
+    return rule in RULES and bool(name)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _typed(name: str, key: str, value: Any) -> Any:
+    """The value in the field's type; which numbers are good is checked by those who use them."""
+    kind, default = _TYPES[name], RunConfig.__dataclass_fields__[name].default
+    if value is None and default is None:
+        return None
+    if kind == "str":
+        require(isinstance(value, str) and bool(value), "run", f"{key} must be a word, got {value!r}")
+    elif kind == "float":
+        return check.number("run", key, value)
+    elif kind == "int":
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        require(whole, "run", f"{key} must be a whole number, got {value!r}")
+    elif name == "clients":
+        require(value == "all" or _is_number(value), "run", f"clients must be a whole number or all, got {value!r}")
+    return value
+
+
+def _check_flags(algorithm: Algorithm) -> None:
+    """Yes-or-no parameters must be true or false; rules check their numbers themselves."""
+    for rule in (algorithm.client, algorithm.mixing, algorithm.server):
+        for part in fields(rule):  # type: ignore[arg-type]
+            value = getattr(rule, part.name)
+            if isinstance(part.default, bool) and not isinstance(value, bool):
+                raise fail(type(rule).__name__, f"{part.name} must be true or false, got {value!r}")

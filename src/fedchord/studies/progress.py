@@ -1,0 +1,131 @@
+"""How far a run is: a bar in a terminal, a few plain lines elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    import rich.progress
+
+LINES = 15
+"""About how many lines a run prints where there is no terminal."""
+
+
+class Progress(Protocol):
+    """What a run tells while it goes on."""
+
+    def begin(self, label: str, rounds: int, done: int = 0) -> None:
+        """A run starts, or goes on after `done` rounds."""
+
+    def update(self, round: int, metric: str = "", value: float | None = None) -> None:
+        """A round has ended; the metric is the newest one measured."""
+
+    def say(self, line: str) -> None:
+        """A line worth reading."""
+
+    def end(self) -> None:
+        """The run is over, in whatever way."""
+
+
+class Silent:
+    """Says nothing."""
+
+    def begin(self, label: str, rounds: int, done: int = 0) -> None: ...
+
+    def update(self, round: int, metric: str = "", value: float | None = None) -> None: ...
+
+    def say(self, line: str) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class Lines:
+    """Plain lines, about fifteen over a run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._rounds = self._done = 0
+        self._start = 0.0
+
+    def begin(self, label: str, rounds: int, done: int = 0) -> None:
+        self._rounds, self._done, self._start = rounds, done, time.perf_counter()
+        self.say(f"{label}: {rounds} rounds" + (f", going on after round {done}" if done else ""))
+
+    def update(self, round: int, metric: str = "", value: float | None = None) -> None:
+        every = math.ceil(self._rounds / LINES)
+        if round % every and round != self._rounds:
+            return
+        measured = "" if value is None else f": {metric} {value:.4f}"
+        left = (time.perf_counter() - self._start) / max(1, round - self._done) * (self._rounds - round)
+        rest = f", about {duration(left)} left" if round < self._rounds else ""
+        self.say(f"round {round} of {self._rounds}{measured}{rest}")
+
+    def say(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+    def end(self) -> None: ...
+
+
+class Bar:
+    """A bar in a terminal, drawn anew after each round (no thread of its own: workers are forked beside it)."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._bar: rich.progress.Progress | None = None
+        self._task: rich.progress.TaskID | None = None
+
+    def begin(self, label: str, rounds: int, done: int = 0) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self.end()
+        self._bar = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[metric]}", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(compact=True),
+            console=self._console,
+            auto_refresh=False,
+        )
+        self._task = self._bar.add_task(label, total=rounds, completed=done, metric="")
+        self._bar.start()
+        self._bar.refresh()
+
+    def update(self, round: int, metric: str = "", value: float | None = None) -> None:
+        if self._bar is None or self._task is None:
+            return
+        measured = {} if value is None else {"metric": f"{metric} {value:.4f}"}
+        self._bar.update(self._task, completed=round, refresh=True, **measured)  # type: ignore[arg-type]
+
+    def say(self, line: str) -> None:
+        self._console.print(line, markup=False)
+
+    def end(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def for_stream(stream: TextIO | None = None) -> Progress:
+    """A bar if the stream (standard error unless given) is a terminal, else plain lines."""
+    stream = stream or sys.stderr
+    if not stream.isatty():
+        return Lines(stream)
+    bar = Bar(stream)
+    return Lines(stream) if bar._console.is_dumb_terminal else bar
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: 8 s, 3 min, 2 h 5 min."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

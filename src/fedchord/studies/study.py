@@ -1,0 +1,525 @@
+"""A study: methods x settings x seeds as one TOML file, each run in its own folder, and one table of them all.
+
+    title = "What this shows"
+    metric = "top1"                      # and columns = ["mean", "worst10"], spread = "seeds" or "clients"
+    seeds = [1, 2, 3]
+    [settings]                           # run keys of every run
+    data = "digits"
+    [[method]]                           # a row: label and run keys
+    label = "FedProx"
+    method = "fedprox"
+    "method.mu" = 0.01
+    in = { "K=50*" = { lr = 0.1 } }      # run keys of this row in the columns whose label matches
+    [[setting]]                          # a column: label and run keys
+    label = "K=50"
+    clients = 50
+    [scale.small]                        # run keys (and seeds) on top; the default scale is small
+    rounds = 10
+    [reference]                          # printed numbers to stand beside ours: value and spread, in percent
+    source = "paper"
+    about = "table 3; std over clients"
+    [reference.values.FedProx]
+    "K=50" = [95.13, 2.67]               # of the first column; of several: { mean = [..], worst10 = [..] }
+
+Run keys are joined in the order settings, setting, method, `in`, scale, command line; the later one counts.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import shlex
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fedchord.catalog import METHODS, MIXINGS, SERVERS
+from fedchord.check import FedchordError, fail, number, one_of, require, unknown, whole
+from fedchord.metrics import METRICS
+from fedchord.studies import tables
+from fedchord.studies.config import RunConfig
+from fedchord.studies.settings import flatten, parse_pairs, read_toml
+from fedchord.studies.tables import Cell, Group, Head, Run, Table
+
+KEYS = ("title", "about", "metric", "columns", "spread", "seeds", "settings", "method", "setting", "scale", "reference")
+PLANNED = frozenset(
+    "lg-fedavg fedper fedrep apfl pfedme ditto superfed-mm superfed-lm fedavg-ft afl q-fedavg term fedmgda propfair "
+    "aaggff-s aaggff-d fedcvae fedcgan fedevg".split()
+)
+"""Rules that a later version will have; a study may name them already, and its rows are skipped until then."""
+RECORD = "study.json"
+FEWER = "*"
+
+Keys = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row or a column: its label and its run keys; `inside` holds keys for some columns only, by pattern."""
+
+    label: str
+    keys: Keys
+    inside: dict[str, Keys] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Printed numbers by (method, setting, column): value and spread."""
+
+    source: str = ""
+    about: str = ""
+    values: dict[tuple[str, str, str], tuple[float, float | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study file says."""
+
+    name: str
+    title: str
+    about: str
+    metric: str
+    columns: tuple[str, ...]
+    spread: str
+    seeds: tuple[int, ...]
+    base: Keys
+    methods: tuple[Entry, ...]
+    settings: tuple[Entry, ...]
+    scales: dict[str, Keys]
+    reference: Reference
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a study."""
+
+    method: str
+    setting: str
+    seed: int
+    config: RunConfig
+
+    @property
+    def folder(self) -> str:
+        """A readable name; the hash changes with every setting that changes the result."""
+        words = (_slug(self.setting), _slug(self.method), f"seed{self.seed}", self.config.fingerprint()[:8])
+        return "_".join(word for word in words if word)
+
+    def __str__(self) -> str:
+        return ", ".join(part for part in (self.setting, self.method, f"seed {self.seed}") if part)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study at one scale: every run, checked, and the rows that this version cannot run."""
+
+    study: Study
+    scale: str
+    changes: Keys
+    jobs: tuple[Job, ...]
+    missing: dict[str, str]
+
+    def runs(self, out: Path) -> dict[tuple[str, str], list[Run]]:
+        """The finished runs of each cell."""
+        found: dict[tuple[str, str], list[Run]] = {}
+        for job in self.jobs:
+            if is_done(out / job.folder):
+                found.setdefault((job.method, job.setting), []).append(tables.read(out / job.folder))
+        return found
+
+
+# -- reading a study -----------------------------------------------------------------------------------------------
+
+
+def built_in() -> dict[str, Path]:
+    """The studies that come with the package, by name."""
+    files = [Path(str(entry)) for entry in resources.files("fedchord.studies").iterdir()]
+    return {path.stem: path for path in sorted(files) if path.suffix == ".toml"}
+
+
+def load(name: str | Path) -> Study:
+    """A study from a file, or a built-in one by name."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.is_file():
+        return parse(path.stem, read_toml(path))
+    known = built_in()
+    if str(name) not in known:
+        raise unknown("study", str(name), known)
+    return parse(str(name), read_toml(known[str(name)]))
+
+
+def parse(name: str, content: Mapping[str, Any]) -> Study:
+    """The content of a study file, checked; run keys are checked when a plan is made."""
+    owner = f"study {name}"
+    for key in content:
+        if key not in KEYS:
+            raise unknown(f"key of {owner}", key, KEYS)
+    metric, columns = content.get("metric", "top1"), tuple(_list(owner, content, "columns", ["mean"]))
+    if metric not in METRICS:
+        raise unknown(f"metric of {owner}", str(metric), METRICS)
+    for column in columns:
+        if column not in tables.COLUMNS:
+            raise unknown(f"column of {owner}", str(column), tables.COLUMNS)
+    require(len(columns) > 0, owner, "columns must name at least one")
+    methods, settings = _entries(owner, content, "method"), _entries(owner, content, "setting")
+    require(len(methods) > 0, owner, "needs at least one [[method]]")
+    settings = settings or (Entry("", {}),)
+    study = Study(
+        name=name,
+        title=str(content.get("title", name)),
+        about=str(content.get("about", "")),
+        metric=metric,
+        columns=columns,
+        spread=one_of(owner, "spread", content.get("spread", "seeds"), tables.SPREADS),
+        seeds=_seeds(owner, content.get("seeds", [0])),
+        base=_run_keys(owner, "settings", content.get("settings", {})),
+        methods=methods,
+        settings=settings,
+        scales={
+            k: _run_keys(owner, f"scale.{k}", v) for k, v in _table(owner, "scale", content.get("scale", {})).items()
+        },
+        reference=_reference(owner, content.get("reference", {}), methods, settings, columns),
+    )
+    for keys in (
+        study.base,
+        *(e.keys for e in (*methods, *settings)),
+        *(k for e in methods for k in e.inside.values()),
+    ):
+        require("seeds" not in keys, owner, "seeds stands at the top of the file or in a scale")
+    return study
+
+
+def _entries(owner: str, content: Mapping[str, Any], kind: str) -> tuple[Entry, ...]:
+    found: dict[str, Entry] = {}
+    for values in _list(owner, content, kind, []):
+        keys = dict(_table(owner, kind, values))
+        inside = _table(owner, f"{kind} in", keys.pop("in", {})) if kind == "method" else {}
+        label = keys.pop("label", keys.get("method") if kind == "method" else None)
+        require(isinstance(label, str) and bool(label), owner, f"every [[{kind}]] needs a label")
+        require(label not in found, owner, f"two [[{kind}]] are called {label!r}")
+        if kind == "method":
+            require(isinstance(keys.get("method"), str), owner, f"[[method]] {label!r} needs method = NAME")
+        parts = {pattern: _run_keys(owner, f"{label} in {pattern}", part) for pattern, part in inside.items()}
+        found[str(label)] = Entry(str(label), _run_keys(owner, str(label), keys), parts)
+    return tuple(found.values())
+
+
+def _reference(
+    owner: str, content: Any, methods: Sequence[Entry], settings: Sequence[Entry], columns: Sequence[str]
+) -> Reference:
+    table = _table(owner, "reference", content)
+    for key in table:
+        if key not in ("source", "about", "values"):
+            raise unknown(
+                f"key of {owner}", f"reference.{key}", [f"reference.{k}" for k in ("source", "about", "values")]
+            )
+    values: dict[tuple[str, str, str], tuple[float, float | None]] = {}
+    for method, row in _table(owner, "reference.values", table.get("values", {})).items():
+        if method not in [entry.label for entry in methods]:
+            raise unknown(f"method in the reference of {owner}", method, [entry.label for entry in methods])
+        for setting, cell in _table(owner, f"reference of {method}", row).items():
+            if setting not in [entry.label for entry in settings]:
+                raise unknown(f"setting in the reference of {owner}", setting, [entry.label for entry in settings])
+            for column, pair in (cell if isinstance(cell, dict) else {columns[0]: cell}).items():
+                if column not in columns:
+                    raise unknown(f"column in the reference of {owner}", column, columns)
+                values[method, setting, column] = _pair(f"{owner}: reference of {method}, {setting}", pair)
+    return Reference(str(table.get("source", "reference")), str(table.get("about", "")), values)
+
+
+def _pair(owner: str, value: Any) -> tuple[float, float | None]:
+    """A printed number: a value, or a value and its spread."""
+    pair = value if isinstance(value, list) else [value]
+    require(1 <= len(pair) <= 2, owner, f"must be [value, spread], got {value!r}")
+    return number(owner, "value", pair[0]), number(owner, "spread", pair[1]) if len(pair) == 2 else None
+
+
+def _run_keys(owner: str, name: str, value: Any) -> Keys:
+    keys = flatten(_table(owner, name, value))
+    for key in ("seed", "out"):
+        require(key not in keys, owner, f"{name} must not set {key} (use {'seeds' if key == 'seed' else '--out'})")
+    return keys
+
+
+def _table(owner: str, name: str, value: Any) -> dict[str, Any]:
+    require(isinstance(value, dict), owner, f"{name} must be a table, got {value!r}")
+    return dict(value)
+
+
+def _list(owner: str, content: Mapping[str, Any], name: str, default: list[Any]) -> list[Any]:
+    value = content.get(name, default)
+    require(isinstance(value, list), owner, f"{name} must be a list, got {value!r}")
+    return list(value)
+
+
+def _seeds(owner: str, value: Any) -> tuple[int, ...]:
+    """Seeds from a file ([1, 2]) or the command line (1,2)."""
+    if isinstance(value, str):
+        require(
+            re.fullmatch(r"\[?\s*\d+(\s*,\s*\d+)*\s*\]?", value) is not None,
+            owner,
+            f"seeds must be like 1,2,3, got {value!r}",
+        )
+        value = [int(part) for part in re.findall(r"\d+", value)]
+    seeds = value if isinstance(value, list) else [value]
+    require(
+        len(seeds) > 0 and len(set(seeds)) == len(seeds), owner, f"seeds must be different whole numbers, got {seeds}"
+    )
+    return tuple(whole(owner, "seeds", seed) for seed in seeds)
+
+
+def _slug(label: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")
+
+
+# -- planning ------------------------------------------------------------------------------------------------------
+
+
+def plan(study: Study, scale: str | None = None, pairs: Sequence[str] = ()) -> Plan:
+    """Every run of a study, checked before anything runs. The default scale is small, if the study has it."""
+    owner = f"study {study.name}"
+    chosen = scale or ("small" if "small" in study.scales else "")
+    if chosen and chosen not in study.scales:
+        raise unknown(f"scale of {owner}", chosen, study.scales)
+    changes = study.scales.get(chosen, {}) | _command_line(owner, pairs)
+    seeds = _seeds(owner, changes.get("seeds", list(study.seeds)))
+    top = {key: value for key, value in changes.items() if key != "seeds"}
+    jobs, missing = [], {}
+    for method in study.methods:
+        for setting in study.settings:
+            keys = study.base | setting.keys | method.keys
+            for pattern, part in method.inside.items():
+                keys |= part if fnmatch.fnmatchcase(setting.label, pattern) else {}
+            absent = _absent(keys | top)
+            for seed in seeds:
+                config = _config(f"{owner}, {method.label}, {setting.label}".rstrip(", "), keys | top, seed, absent)
+                if not absent:
+                    jobs.append(Job(method.label, setting.label, seed, config))
+            if absent:
+                missing[method.label] = absent
+    for method in study.methods:
+        for pattern in method.inside:
+            known = [setting.label for setting in study.settings]
+            if not fnmatch.filter(known, pattern):
+                raise unknown(f"setting of {owner}, {method.label} in", pattern, known)
+    return Plan(study, chosen, changes, tuple(jobs), missing)
+
+
+def _command_line(owner: str, pairs: Sequence[str]) -> Keys:
+    changes: Keys = dict(parse_pairs(pairs, words=("seeds",)))
+    for key, advice in (("method", "a study has its own methods; pick rows with --only"), ("out", "use --out DIR")):
+        require(key not in changes, owner, f"{key}= cannot be set here: {advice}")
+    if "seed" in changes:
+        require("seeds" not in changes, owner, "seed and seeds are both given")
+        changes["seeds"] = [changes.pop("seed")]
+    return changes
+
+
+def _absent(keys: Keys) -> str:
+    """The rule that this version does not have yet, if there is one."""
+    for key, known in (("method", METHODS), ("mixing", MIXINGS), ("server", SERVERS)):
+        if key in keys and keys[key] not in known and keys[key] in PLANNED:
+            return str(keys[key])
+    return ""
+
+
+def _config(owner: str, keys: Keys, seed: int, absent: str) -> RunConfig:
+    """The run; for a rule that is not there yet, all else is checked in its place."""
+    rules = ("method", "mixing", "server")
+    known = {key: value for key, value in keys.items() if not absent or key.split(".")[0] not in rules}
+    try:
+        return RunConfig.from_values(known | {"seed": seed})
+    except FedchordError as error:
+        raise FedchordError(f"{owner}: {error}") from None
+
+
+# -- running -------------------------------------------------------------------------------------------------------
+
+
+def is_done(folder: Path) -> bool:
+    """Whether a run is finished and can be read."""
+    try:
+        tables.read(folder)
+    except FedchordError:
+        return False
+    return True
+
+
+@dataclass
+class Outcome:
+    """What came of a study: how many runs were there already, how many were done now, and what went wrong."""
+
+    planned: int
+    skipped: int = 0
+    done: int = 0
+    failed: dict[str, list[str]] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+def run(
+    study_plan: Plan, out: Path, only: Sequence[str] = (), say: Callable[[str], None] = print, **execute: Any
+) -> Outcome:
+    """Run what is not done yet, each run into its own folder; what was interrupted goes on where it stopped.
+
+    A run that fails does not stop the others. `only` picks rows and columns by label; `execute` goes to `runs.execute`.
+    """
+    jobs = _picked(study_plan, only)
+    waiting = [job for job in jobs if not is_done(out / job.folder)]
+    outcome = Outcome(len(jobs), skipped=len(jobs) - len(waiting))
+    _record(study_plan, out)
+    try:
+        for place, job in enumerate(waiting, 1 + outcome.skipped):
+            line = f"[{place}/{len(jobs)}] {job}"
+            summary = _attempt(job, out / job.folder, line, outcome, say, execute)
+            if summary is not None:
+                outcome.done += 1
+                say(f"{line}: {_told(study_plan.study, summary)}")
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+    return outcome
+
+
+def _attempt(
+    job: Job, folder: Path, line: str, outcome: Outcome, say: Callable[[str], None], execute: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """One run; None, and a word in the outcome, if it failed."""
+    from fedchord.studies import runs
+
+    begun = (folder / "config.toml").exists()
+    say(f"{line}{' (going on)' if begun else ''}")
+    if (folder / "summary.json").exists():  # and cannot be read, or the run would not be here
+        (folder / "summary.json").rename(folder / "summary.damaged")
+        say(f"{folder}: summary.json is damaged; it is made again")
+    try:
+        return runs.execute(job.config.with_values(out=str(folder)), resume=begun, **execute)
+    except FedchordError as error:
+        told = str(error).replace(str(folder), job.folder)
+    except Exception as error:  # one broken run must not cost the others; its folder keeps the traceback
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        first = (str(error).strip().splitlines() or [""])[0]
+        told = f"{type(error).__name__}: {first} (see {folder}/error.txt)"
+    outcome.failed.setdefault(told, []).append(str(job))
+    return None
+
+
+def _picked(study_plan: Plan, only: Sequence[str]) -> list[Job]:
+    """The runs of some rows and columns: labels of one kind add up, labels of both kinds cross."""
+    rows = {entry.label.lower() for entry in study_plan.study.methods}
+    columns = {entry.label.lower() for entry in study_plan.study.settings}
+    asked = [label.lower() for label in only]
+    for label in asked:
+        if label not in rows | columns:
+            raise unknown(f"row or column of study {study_plan.study.name}", label, rows | columns)
+    rows = rows.intersection(asked) or rows
+    columns = columns.intersection(asked) or columns
+    return [job for job in study_plan.jobs if job.method.lower() in rows and job.setting.lower() in columns]
+
+
+def _told(study: Study, summary: Mapping[str, Any]) -> str:
+    """The study's own numbers of one run, in a few words."""
+    done = Run(Path(), {}, dict(summary))
+    parts = []
+    for column in study.columns:
+        value = tables.cell_of(tables.estimate([done], study.metric, column), study.metric, column)
+        parts.append(f"{tables.head_of(study.metric, column)} {value}")
+    return ", ".join(parts) + f" in {float(summary.get('seconds', {}).get('total', 0)):.1f} s"
+
+
+def _record(study_plan: Plan, out: Path) -> None:
+    """Write down at which scale and with which changes the study was run last, for the table."""
+    out.mkdir(parents=True, exist_ok=True)
+    changes = {
+        k: v for k, v in study_plan.changes.items() if study_plan.study.scales.get(study_plan.scale, {}).get(k) != v
+    }
+    record = {"study": study_plan.study.name, "scale": study_plan.scale, "changes": changes}
+    (out / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def recorded(out: Path) -> tuple[str | None, list[str]]:
+    """The scale and the changes of the last run into a folder."""
+    try:
+        record = json.loads((out / RECORD).read_text(encoding="utf-8"))
+        return record["scale"] or None, [f"{key}={_text(value)}" for key, value in record["changes"].items()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None, []
+
+
+def _text(value: Any) -> str:
+    return (
+        ",".join(str(v) for v in value)
+        if isinstance(value, list)
+        else value
+        if isinstance(value, str)
+        else json.dumps(value)
+    )
+
+
+def command(study_plan: Plan, name: str, out: Path, only: Iterable[str] = (), pairs: Iterable[str] = ()) -> str:
+    """The command that goes on with a study."""
+    words = ["fedchord", "study", "run", name]
+    words += ["--out", str(out)] if out != Path("runs") / study_plan.study.name else []
+    words += ["--scale", study_plan.scale] if study_plan.scale not in ("", "small") else []
+    words += [word for label in only for word in ("--only", label)]
+    return shlex.join([*words, *pairs])
+
+
+# -- the table -----------------------------------------------------------------------------------------------------
+
+
+def tabulate(study_plan: Plan, out: Path) -> Table:
+    """Methods down, settings across: mean (spread), best in bold, reference numbers beside ours, what is missing."""
+    study, found = study_plan.study, study_plan.runs(out)
+    seeds = len({job.seed for job in study_plan.jobs})
+    heads, columns = [Head("method")], [[Cell(entry.label) for entry in study.methods]]
+    for setting in study.settings:
+        for column in study.columns:
+            cells = [
+                _cell(study, found.get((entry.label, setting.label), []), column, seeds) for entry in study.methods
+            ]
+            title = " ".join(part for part in (setting.label, tables.head_of(study.metric, column)) if part)
+            short = setting.label if setting.label and len(study.columns) == 1 else title
+            heads.append(Head(short, numbers=True))
+            columns.append(tables.mark_best(cells, study.metric, column))
+            beside = [study.reference.values.get((entry.label, setting.label, column)) for entry in study.methods]
+            if any(pair is not None for pair in beside):
+                heads.append(Head(f"{short} {study.reference.source}", numbers=True, aside=study.reference.source))
+                columns.append([Cell("", *pair) if pair is not None else Cell(tables.DASH) for pair in beside])
+    notes = _notes(study_plan, found, out)
+    return Table(tuple(heads), tuple(zip(*columns, strict=True)), tuple(notes), study.title)
+
+
+def _cell(study: Study, runs: Sequence[Run], column: str, seeds: int) -> Cell:
+    found = tables.estimate(runs, study.metric, column, study.spread) if runs else None
+    cell = tables.cell_of(found, study.metric, column)
+    marks = (
+        tables.DAGGER if seeds > 1 and found is not None and found.over == "clients" and study.spread == "seeds" else ""
+    )
+    marks += FEWER if 0 < len(runs) < seeds else ""
+    return replace(cell, mark=marks)
+
+
+def _notes(study_plan: Plan, found: Mapping[tuple[str, str], list[Run]], out: Path) -> list[str]:
+    study = study_plan.study
+    numbers = ", ".join(tables.head_of(study.metric, column) for column in study.columns)
+    changes = ", ".join(f"{key}={_text(value)}" for key, value in study_plan.changes.items())
+    here, planned = sum(len(runs) for runs in found.values()), len(study_plan.jobs)
+    seeds = len({job.seed for job in study_plan.jobs})
+    notes = [f"{numbers}; bold: the best of its column", *tables.spread_notes(found.values(), study.spread)]
+    if any(len(runs) < seeds for runs in found.values()):
+        notes.append(f"{FEWER} fewer than the {seeds} seeds planned")
+    if changes:
+        notes.append(f"scale {study_plan.scale or 'as written'}: {changes}")
+    if study.reference.values:
+        notes.append(f"{study.reference.source}: {study.reference.about or 'numbers as printed there'}")
+    if study_plan.missing:
+        names = ", ".join(f"{label} ({rule})" if rule != label else label for label, rule in study_plan.missing.items())
+        notes.append(f"not in this version, skipped: {names}")
+    if here < planned:
+        notes.append(f"missing: {planned - here} of {planned} runs in {out}")
+    cells = [(Group(tuple(runs)), labels) for labels, runs in found.items()]
+    names_ = [(method, setting or method, f"{method}, {setting}".rstrip(", ")) for _, (method, setting) in cells]
+    return notes + tables.protocol([g for g, _ in cells], names_)

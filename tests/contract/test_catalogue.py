@@ -1,0 +1,181 @@
+"""What every entry of the catalogue must do. A new method is tested by being listed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from conftest import make_federation
+from fedchord import catalog, rng
+from fedchord.data import Iid, federate, load
+from fedchord.engine.memory import ClientMemory
+from fedchord.engine.simulate import Checkpoints, RoundResult, simulate
+from fedchord.local import ClientStream, Training, local_round
+from fedchord.models import LogisticRegression, TwoNN
+from fedchord.round import Plan, Results, close_round, open_round, open_run
+from fedchord.rules import Algorithm
+from fedchord.task import Task
+
+METHODS = sorted(catalog.METHODS)
+TRAINING = Training(epochs=2, batch=4, lr=0.1, momentum=0.5)
+FEDERATION = make_federation([13, 20, 7, 31, 10, 5])
+
+
+def run(name: str | Algorithm, rounds: int = 4, **settings) -> RoundResult:
+    algorithm = catalog.build(name) if isinstance(name, str) else name
+    settings = {"seed": 1, "cohort": 3, "training": TRAINING, "executor": "serial"} | settings
+    if algorithm.mixing.full:
+        settings["cohort"] = FEDERATION.num_clients
+    *_, last = simulate(algorithm, Task(lambda: TwoNN(6, 5, 3)), FEDERATION, rounds=rounds, **settings)
+    return last
+
+
+def states(result: RoundResult) -> dict[str, torch.Tensor]:
+    """Everything a run ends with, by name."""
+    state = result.state
+    flat = {f"broadcast {n}": t for n, t in state.broadcast.items()}
+    flat |= {f"mixing {n}": t for n, t in state.mixing.items()} | {f"server {n}": t for n, t in state.server.items()}
+    for client in result.memory.clients():
+        flat |= {f"client {client} {n}": t for n, t in result.memory.get(client).items()}
+    return flat | {"visits": state.visits}
+
+
+def assert_same(a: RoundResult, b: RoundResult, tolerance: float = 0.0) -> None:
+    left, right = states(a), states(b)
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        if tolerance:
+            assert torch.allclose(tensor, right[name], atol=tolerance, rtol=tolerance), name
+        else:
+            assert torch.equal(tensor, right[name]), name
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_serial_and_processes_agree_bit_for_bit(name):
+    assert_same(run(name), run(name, executor="processes", workers=2))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_vectorised_agrees_within_tolerance(name):
+    assert_same(run(name), run(name, executor="vectorised"), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_two_and_two_rounds_are_four(name, tmp_path):
+    whole = run(name)
+    checkpoints = Checkpoints(tmp_path, every=1, fingerprint="x")
+    algorithm, task = catalog.build(name), Task(lambda: TwoNN(6, 5, 3))
+    cohort = 6 if algorithm.mixing.full else 3
+    running = simulate(algorithm, task, FEDERATION, rounds=4, cohort=cohort, seed=1, training=TRAINING, executor="serial",
+                       checkpoints=checkpoints)  # fmt: skip
+    next(running), next(running)
+    running.close()
+    again = dataclasses.replace(checkpoints, resume=True)
+    assert_same(whole, run(name, checkpoints=again))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_memory_on_disk_changes_nothing(name, tmp_path):
+    assert_same(run(name), run(name, memory=ClientMemory(tmp_path / "memory")))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_another_seed_gives_another_run(name):
+    a, b = run(name), run(name, seed=2)
+    assert not torch.equal(a.state.broadcast["theta"], b.state.broadcast["theta"])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_local_round_leaves_its_inputs_alone(name):
+    algorithm, task = catalog.build(name), Task(lambda: TwoNN(6, 5, 3))
+    plan = Plan(4, 6 if algorithm.mixing.full else 3, 1)
+    state = open_run(algorithm, task, 6, plan)
+    training = algorithm.client.local(TRAINING)
+    info, ids = open_round(state, plan, training)
+    own = algorithm.client.init(task, state.broadcast, 7)
+    before = {n: t.clone() for n, t in (state.broadcast | own).items()}
+    stream = ClientStream(FEDERATION, ids[0], 4, 5)
+    upload, kept, _ = local_round(algorithm.client, task, training, state.broadcast, own, stream, info, ids[0], 3)
+    assert all(torch.equal(before[n], t) for n, t in (state.broadcast | own).items())
+    assert set(upload.mix) == set(algorithm.client.mixes)
+    assert kept.keys() == own.keys()
+
+
+def _results(algorithm: Algorithm, task: Task, order: list[int]) -> tuple:
+    """One round of all clients, reported in a given order."""
+    plan = Plan(4, 6, 1)
+    state = open_run(algorithm, task, 6, plan)
+    training = algorithm.client.local(TRAINING)
+    info, _ = open_round(state, plan, training)
+    parts = []
+    for client in order:
+        own = algorithm.client.init(task, state.broadcast, rng.key(1, "own", client))
+        stream = ClientStream(FEDERATION, client, 4, rng.key(1, "batches", client, 0))
+        parts.append(local_round(algorithm.client, task, training, state.broadcast, own, stream, info, client, 3, True))
+    groups = {
+        group: {n: torch.stack([getattr(u, group)[n] for u, _, _ in parts]) for n in getattr(parts[0][0], group)}
+        for group in ("mix", "carry", "mean", "stats")
+    }
+    losses = torch.stack([loss for _, _, loss in parts])
+    results = Results(torch.tensor(order), FEDERATION.train.sizes[order], losses=losses, **groups)
+    return close_round(algorithm, task, state, results, info)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_order_of_clients_does_not_matter(name):
+    algorithm, task = catalog.build(name), Task(lambda: TwoNN(6, 5, 3))
+    (a, mix_a), (b, mix_b) = _results(algorithm, task, [0, 1, 2, 3, 4, 5]), _results(algorithm, task, [3, 0, 5, 1, 4, 2])
+    for entry, tensor in a.broadcast.items():
+        assert torch.allclose(tensor, b.broadcast[entry], atol=1e-6), entry
+    assert torch.allclose(mix_a.shares[[3, 0, 5, 1, 4, 2]], mix_b.shares)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_shares_lie_on_the_simplex(name):
+    result = run(name)
+    assert float(result.shares.sum()) == pytest.approx(1, abs=1e-12) and (result.shares >= 0).all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_rules_are_frozen_records_with_validated_fields(name):
+    algorithm = catalog.build(name)
+    for rule in (algorithm.client, algorithm.mixing, algorithm.server):
+        assert dataclasses.is_dataclass(rule) and rule.__dataclass_params__.frozen
+        assert (type(rule).__doc__ or "").strip(), "the docstring says what the rule does"
+        for field in dataclasses.fields(rule):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(rule, field.name, 0)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_learns_something(name):
+    """On real digits ten rounds bring the deployed models well above guessing (0.1)."""
+    if catalog.METHODS[name].client.outcome == "samples":
+        pytest.skip("the outcome is a data set")
+    digits = federate(load("digits"), Iid(), 5, seed=1)
+    *_, last = simulate(catalog.build(name), Task(lambda: LogisticRegression(64, 10)), digits, rounds=10, seed=1,
+                        training=Training(batch=20, lr=0.1), executor="serial")  # fmt: skip
+    assert last.evaluation.mean("top1") > 0.5
+
+
+@pytest.mark.parametrize("mixing", sorted(catalog.MIXINGS))
+@pytest.mark.parametrize("server", sorted(catalog.SERVERS))
+def test_every_composition_runs(mixing, server):
+    algorithm = catalog.build("fedprox", mixing=mixing, server=server)
+    assert torch.isfinite(run(algorithm, rounds=2).state.broadcast["theta"]).all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_look_ahead(name):
+    """The weights of round t depend on rounds up to t only: a longer run starts with the same weights."""
+
+    def shares(rounds: int) -> list[torch.Tensor]:
+        algorithm = catalog.build(name)
+        cohort = 6 if algorithm.mixing.full else 3
+        task = Task(lambda: LogisticRegression(6, 3))
+        return [r.shares for _, r in zip(range(2), simulate(algorithm, task, FEDERATION, rounds=rounds, cohort=cohort, seed=1,
+                                                            training=TRAINING, executor="serial"), strict=False)]  # fmt: skip
+
+    assert all(torch.equal(a, b) for a, b in zip(shares(2), shares(5), strict=True))

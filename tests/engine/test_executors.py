@@ -1,0 +1,203 @@
+import os
+import signal
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from conftest import make_federation
+from fedchord import catalog
+from fedchord.check import FedchordError, fail
+from fedchord.engine.executors import Processes, Work
+from fedchord.engine.memory import ClientMemory
+from fedchord.engine.simulate import pick_device, simulate
+from fedchord.engine.vectorised import cannot_vectorise
+from fedchord.local import Training
+from fedchord.mixing.static import BySize
+from fedchord.models import TwoCNN, TwoNN
+from fedchord.round import Plan, open_round, open_run
+from fedchord.rules import Algorithm, ClientRule, Phase
+from fedchord.servers.step import Step
+from fedchord.task import Task
+
+FEDERATION = make_federation([13, 20, 7, 31, 10, 5])
+TRAINING = Training(epochs=2, batch=4, lr=0.1, momentum=0.5)
+
+
+def last(algorithm, task, executor, **settings):
+    settings = {"rounds": 3, "cohort": 4, "seed": 1, "training": TRAINING} | settings
+    *_, result = simulate(algorithm, task, settings.pop("federation", FEDERATION), executor=executor, **settings)
+    return result
+
+
+def images():
+    federation = make_federation([9, 12, 5], inputs=64)
+    x = federation.columns["x"].reshape(-1, 1, 8, 8)
+    object.__setattr__(federation, "columns", {"x": x, "y": federation.columns["y"]})
+    return federation
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(torch.relu(self.norm(self.a(x))))
+
+
+@pytest.mark.parametrize(
+    ("make", "federation"),
+    [
+        (lambda: TwoCNN(1, 8, 3, hidden=8), images()),
+        (Normed, FEDERATION),
+        (lambda: nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.3), nn.Linear(9, 3)), FEDERATION),
+    ],
+    ids=["convolutions", "batch normalisation", "dropout"],
+)
+def test_any_module_gives_the_same_bits_in_processes(make, federation):
+    torch.set_num_threads(2)  # forking after threads were used must not hang or change results
+    try:
+        torch.randn(400, 400) @ torch.randn(400, 400)
+        results = [last(catalog.build("fedavg"), Task(make), e, federation=federation, cohort=3) for e in ("serial", "processes")]
+    finally:
+        torch.set_num_threads(1)
+    for name in ("theta", "buffers"):
+        assert torch.equal(results[0].state.broadcast[name], results[1].state.broadcast[name])
+
+
+def test_buffers_are_averaged_with_the_shares_and_counters_by_maximum():
+    result = last(catalog.build("fedadam"), Task(Normed), "serial", rounds=1)
+    batches = max((s + 3) // 4 for s in (len(FEDERATION.train[i]) for i in result.cohort))
+    assert result.state.broadcast["buffers"][-1] == 2 * batches
+    assert result.state.broadcast["buffers"][6:12].min() > 0
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5), nn.Linear(4, 3)), "draws random numbers"),
+        (Normed(), "norm (BatchNorm1d)"),
+        (nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 3))), "parametrisation"),
+        (nn.Sequential(nn.Linear(6, 4), nn.LSTM(4, 3)), "recurrent layer (LSTM)"),
+    ],
+)
+def test_vectorised_says_why_not(module, reason):
+    with pytest.raises(FedchordError) as error:
+        last(catalog.build("fedavg"), Task(module), "vectorised")
+    assert reason in str(error.value) and "\n" not in str(error.value)
+    if isinstance(module[1] if isinstance(module, nn.Sequential) and len(module) > 1 else None, nn.LSTM):
+        return
+    lines: list[str] = []
+    result = last(catalog.build("fedavg"), Task(module), "auto", report=lines.append)
+    assert any(reason in line for line in lines) and torch.isfinite(result.state.broadcast["theta"]).all()
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.linear(x)
+        return out * 2 if out.sum() > 0 else out
+
+
+def test_data_dependent_control_flow_is_found_by_trying():
+    work = Work(catalog.build("fedavg"), Task(Branching()), FEDERATION, TRAINING, 0)
+    assert "one step failed under vmap" in cannot_vectorise(work, work.task.init(0))
+
+
+def test_auto_measures_and_says_what_it_took():
+    lines: list[str] = []
+    result = last(catalog.build("fedavg"), Task(lambda: TwoNN(6, 5, 3)), "auto", report=lines.append)
+    assert any(line.startswith("executor: ") and "a round)" in line for line in lines)
+    reference = last(catalog.build("fedavg"), Task(lambda: TwoNN(6, 5, 3)), "serial")
+    assert torch.allclose(result.state.broadcast["theta"], reference.state.broadcast["theta"], atol=1e-5)
+
+
+@dataclass(frozen=True)
+class Failing(ClientRule):
+    """Fails on one client."""
+
+    kind: str = "bug"
+
+    def phases(self, visit):
+        if visit.client == 2 and visit.info.lr < 1:
+            if self.kind == "bug":
+                raise ZeroDivisionError("oh")
+            if self.kind == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise fail("Failing", "a user's mistake")
+        return (Phase(epochs=visit.info.epochs),)
+
+
+def test_a_bug_in_a_worker_names_the_client():
+    with pytest.raises(RuntimeError, match=r"client 2 failed in round 0:(.|\n)*ZeroDivisionError: oh"):
+        last(Algorithm(Failing(), BySize(), Step()), Task(lambda: TwoNN(6, 5, 3)), "processes", cohort=1.0)
+
+
+def test_a_users_mistake_in_a_worker_stays_one_line():
+    with pytest.raises(FedchordError, match="^Failing: a user's mistake$"):
+        last(Algorithm(Failing("user"), BySize(), Step()), Task(lambda: TwoNN(6, 5, 3)), "processes", cohort=1.0)
+
+
+def test_a_killed_worker_is_noticed():
+    with pytest.raises(RuntimeError, match="a worker process ended"):
+        last(Algorithm(Failing("kill"), BySize(), Step()), Task(lambda: TwoNN(6, 5, 3)), "processes", cohort=1.0)
+
+
+def test_workers_end_with_the_run():
+    algorithm, task, plan = catalog.build("fedavg"), Task(lambda: TwoNN(6, 5, 3)), Plan(2, 4, 0)
+    state = open_run(algorithm, task, 6, plan)
+    executor = Processes(Work(algorithm, task, FEDERATION, TRAINING, 0), state.broadcast, 4, 2)
+    info, ids = open_round(state, plan, TRAINING)
+    executor.run(state.broadcast, ids, info, ClientMemory())
+    workers = list(executor._workers)
+    assert len(workers) == 2 and all(worker.is_alive() for worker in workers)
+    executor.close()
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_a_client_never_sampled_costs_nothing():
+    federation = make_federation([6] * 400)
+    result = last(catalog.build("local"), Task(lambda: TwoNN(6, 5, 3)), "serial", federation=federation, cohort=3)
+    assert len(result.memory) == len(set(torch.nonzero(result.state.visits).flatten().tolist())) <= 9
+    assert result.evaluation.protocol["never_sampled"] == 400 - len(result.memory)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"executor": "threads"}, "run: executor must be one of auto, processes, serial, vectorised, got 'threads'"),
+        ({"cohort": 7}, "run: cohort must be at most the number of clients, 6, got 7"),
+        ({"cohort": 0.0}, "run: cohort as a share must be above 0 and at most 1, got 0.0"),
+        ({"rounds": 0}, "run: rounds must be a whole number of at least 1, got 0"),
+        ({"workers": 0}, "run: workers must be a whole number of at least 1, got 0"),
+        ({"device": "gpu"}, "run: device must be auto, cpu or cuda, got 'gpu'"),
+    ],
+)
+def test_bad_settings_are_told_in_one_line(settings, line):
+    settings = {"executor": "serial"} | settings
+    with pytest.raises(FedchordError) as error:
+        last(catalog.build("fedavg"), Task(lambda: TwoNN(6, 5, 3)), settings.pop("executor"), **settings)
+    assert str(error.value) == line
+
+
+def test_auto_device_is_the_cpu_without_cuda():
+    assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_cohort_sizes():
+    assert [Plan(1, c).size(k) for c, k in [(0.00054, 9343), (0.00612, 817), (0.002494, 2005), (0.0001, 10), (1.0, 7)]] == [
+        5, 5, 5, 1, 7,
+    ]  # fmt: skip
+
+
+def test_bytes_are_those_of_the_tensors():
+    result = last(catalog.build("fedavg"), Task(lambda: TwoNN(6, 5, 3)), "serial")
+    size = 6 * 5 + 5 + 5 * 5 + 5 + 5 * 3 + 3
+    assert result.bytes_down == result.bytes_up == 4 * size * 4
+    scaffold = last(catalog.build("scaffold"), Task(lambda: TwoNN(6, 5, 3)), "serial")
+    assert scaffold.bytes_down == scaffold.bytes_up == 2 * 4 * size * 4

@@ -1,0 +1,131 @@
+import json
+
+import pytest
+import torch
+
+from conftest import make_federation
+from fedchord import catalog
+from fedchord.check import FedchordError
+from fedchord.engine import checkpoint
+from fedchord.engine.memory import ClientMemory
+from fedchord.engine.simulate import Checkpoints, simulate
+from fedchord.local import Training
+from fedchord.models import TwoNN
+from fedchord.rules import ServerState
+from fedchord.task import Task
+
+FEDERATION = make_federation([13, 20, 7, 31])
+
+
+@pytest.fixture(params=["memory", "disk"])
+def memory(request, tmp_path):
+    return ClientMemory(None if request.param == "memory" else tmp_path / "own")
+
+
+def test_put_copies_and_get_gives_it_back(memory):
+    value = torch.arange(3.0)
+    memory.put(5, {"a": value}, 0)
+    value[0] = 9
+    assert memory.get(5)["a"].tolist() == [0, 1, 2]
+    assert memory.get(6) is None and memory.clients() == [5] and len(memory) == 1
+    memory.put(5, {"a": torch.zeros(1)}, 1)
+    assert memory.get(5)["a"].tolist() == [0]
+    memory.put(7, {}, 1)
+    assert len(memory) == 1
+
+
+def test_only_the_newest_version_stays_on_disk(tmp_path):
+    memory = ClientMemory(tmp_path)
+    for round in range(4):
+        memory.put(1, {"a": torch.tensor([float(round)])}, round)
+    assert [path.name for path in tmp_path.iterdir()] == ["client-0000001-round-000003.safetensors"]
+
+
+def state(round: int) -> ServerState:
+    return ServerState(round, {"theta": torch.ones(2) * round}, {"g": torch.ones(1)}, {}, torch.zeros(3, dtype=torch.int32))
+
+
+def test_a_checkpoint_restores_states_of_its_round(memory, tmp_path):
+    memory.put(1, {"a": torch.tensor([1.0])}, 0)
+    memory.put(2, {"a": torch.tensor([2.0])}, 0)
+    checkpoint.save(tmp_path / "c", state(1), memory, "f")
+    memory.put(1, {"a": torch.tensor([10.0])}, 1)  # after the checkpoint: must not be seen on resume
+    fresh = ClientMemory(memory._folder)
+    found = checkpoint.load(tmp_path / "c", fresh, "f")
+    assert found.state.round == 1 and found.state.broadcast["theta"].tolist() == [1, 1] and found.problems == ()
+    assert found.state.mixing["g"].tolist() == [1]
+    assert fresh.get(1)["a"].item() == 1.0 and fresh.get(2)["a"].item() == 2.0
+
+
+def test_the_last_two_checkpoints_are_kept_with_their_files(tmp_path):
+    memory = ClientMemory()
+    for round in (1, 2, 3, 4):
+        memory.put(1, {"a": torch.tensor([float(round)])}, round)
+        checkpoint.save(tmp_path, state(round), memory, "f")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["memory", "round-000003", "round-000004"]
+    assert len(list((tmp_path / "memory").iterdir())) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "manifest", "memory"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, damage):
+    memory = ClientMemory()
+    for round in (1, 2):
+        memory.put(1, {"a": torch.tensor([float(round)])}, round)
+        checkpoint.save(tmp_path, state(round), memory, "f")
+    newest = tmp_path / "round-000002"
+    target = {
+        "cut": newest / "state.safetensors",
+        "flip": newest / "state.safetensors",
+        "manifest": newest / "manifest.json",
+        "memory": tmp_path / "memory" / "client-0000001-round-000002.safetensors",
+    }[damage]
+    data = bytearray(target.read_bytes())
+    if damage == "flip":
+        data[-1] ^= 1
+    target.write_bytes(data if damage == "flip" else data[: len(data) // 2])
+    fresh = ClientMemory()
+    found = checkpoint.load(tmp_path, fresh, "f")
+    assert found.state.round == 1 and fresh.get(1)["a"].item() == 1.0
+    assert len(found.problems) == 1 and str(target) in found.problems[0] and "damaged" in found.problems[0]
+
+
+def test_no_good_checkpoint_is_an_error_and_none_is_none(tmp_path):
+    assert checkpoint.load(tmp_path, ClientMemory(), "f") is None
+    checkpoint.save(tmp_path, state(1), ClientMemory(), "f")
+    (tmp_path / "round-000001" / "state.safetensors").write_bytes(b"")
+    with pytest.raises(FedchordError, match="none in .* can be used"):
+        checkpoint.load(tmp_path, ClientMemory(), "f")
+
+
+def test_another_runs_checkpoints_are_refused(tmp_path):
+    checkpoint.save(tmp_path, state(1), ClientMemory(), "one")
+    with pytest.raises(FedchordError, match="another run's checkpoints"):
+        checkpoint.load(tmp_path, ClientMemory(), "two")
+
+
+def test_a_half_written_checkpoint_is_not_seen(tmp_path):
+    checkpoint.save(tmp_path, state(1), ClientMemory(), "f")
+    (tmp_path / ".round-000002.partial").mkdir()
+    assert checkpoint.load(tmp_path, ClientMemory(), "f").state.round == 1
+
+
+def test_resume_reports_and_ends_at_the_same_bits(tmp_path):
+    def go(**settings):
+        lines: list[str] = []
+        *_, last = simulate(catalog.build("scaffold"), Task(lambda: TwoNN(6, 5, 3)), FEDERATION, rounds=5, cohort=2, seed=3,
+                            training=Training(batch=4), executor="serial", report=lines.append, **settings)  # fmt: skip
+        return last, lines
+
+    whole, _ = go()
+    folder = tmp_path / "c"
+    running = simulate(catalog.build("scaffold"), Task(lambda: TwoNN(6, 5, 3)), FEDERATION, rounds=5, cohort=2, seed=3,
+                       training=Training(batch=4), executor="serial", checkpoints=Checkpoints(folder, 1))  # fmt: skip
+    for _ in range(3):
+        next(running)
+    running.close()
+    manifest = folder / "round-000003" / "manifest.json"
+    manifest.write_text(json.dumps({"round": 3}))
+    resumed, lines = go(checkpoints=Checkpoints(folder, 1, resume=True))
+    assert any("going on from the one before" in line for line in lines)
+    assert torch.equal(whole.state.broadcast["theta"], resumed.state.broadcast["theta"])
+    assert torch.equal(whole.state.broadcast["control"], resumed.state.broadcast["control"])
