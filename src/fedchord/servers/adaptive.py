@@ -4,13 +4,15 @@ The mixed update D = sum_i p_i (theta_i - theta) plays the part of a (negative) 
 
     m <- b1 m + (1 - b1) D,   theta <- theta + lr m / (sqrt(v) + tau),   m_0 = 0,   v_0 = tau^2,
 
-with v by Adam, Yogi or Adagrad. The paper corrects no bias; `bias_correction=True` multiplies the step by
-sqrt(1 - b2^t) / (1 - b1^t), t from 1, which together with `v0=0` is Flower's convention for FedAdam.
+with v by Adam, Yogi or Adagrad. The paper corrects no bias. FedAdam can be told to: `bias_correction="adam"` multiplies the
+step of round t = 1, 2, ... by sqrt(1 - b2^t) / (1 - b1^t) (Kingma and Ba, 2015), and "flower" does the same with t + 1,
+which is what Flower's strategy does; with `v0=0` its numbers are met.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -52,9 +54,10 @@ class Adam(ServerRule):
     beta2: float = 0.999
     tau: float = 1e-4
     v0: float | None = None
-    bias_correction: bool = False
+    bias_correction: str = "none"
 
     def __post_init__(self) -> None:
+        check.one_of("Adam", "bias_correction", self.bias_correction, ("none", "adam", "flower"))
         _check("Adam", self.lr, self.beta1, self.tau, self.v0, self.beta2)
 
     def init(self, moving: Tensors) -> Tensors:
@@ -65,8 +68,13 @@ class Adam(ServerRule):
             return self.beta2 * v + (1 - self.beta2) * d2
 
         state = _remember(update, state, self.beta1, second)
-        lr = self.lr * (_correction(self.beta1, self.beta2, info.round + 1) if self.bias_correction else 1.0)
-        return _move(broadcast, update, state, lr, self.tau), state
+        return _move(broadcast, update, state, self.lr * self._correction(info.round + 1), self.tau), state
+
+    def _correction(self, t: int) -> float:
+        if self.bias_correction == "none":
+            return 1.0
+        t += self.bias_correction == "flower"
+        return math.sqrt(1 - self.beta2**t) / (1 - self.beta1**t)
 
 
 @final
@@ -79,7 +87,6 @@ class Yogi(ServerRule):
     beta2: float = 0.999
     tau: float = 1e-4
     v0: float | None = None
-    bias_correction: bool = False
 
     def __post_init__(self) -> None:
         _check("Yogi", self.lr, self.beta1, self.tau, self.v0, self.beta2)
@@ -92,8 +99,7 @@ class Yogi(ServerRule):
             return v - (1 - self.beta2) * d2 * torch.sign(v - d2)
 
         state = _remember(update, state, self.beta1, second)
-        lr = self.lr * (_correction(self.beta1, self.beta2, info.round + 1) if self.bias_correction else 1.0)
-        return _move(broadcast, update, state, lr, self.tau), state
+        return _move(broadcast, update, state, self.lr, self.tau), state
 
 
 @final
@@ -132,18 +138,13 @@ def _memory(moving: Tensors, tau: float, v0: float | None) -> Tensors:
     return first | {f"v.{name}": torch.full_like(tensor, start) for name, tensor in moving.items()}
 
 
-def _remember(update: Update, state: Tensors, beta1: float, second: object) -> Tensors:
+def _remember(update: Update, state: Tensors, beta1: float, second: Callable[[Tensor, Tensor], Tensor]) -> Tensors:
     """m and v after one update; `second(v, D^2)` is the rule's own form of v."""
-    assert callable(second)
     new: Tensors = {}
     for name, change in update.mix.items():
         new[f"m.{name}"] = beta1 * state[f"m.{name}"] + (1 - beta1) * change
         new[f"v.{name}"] = second(state[f"v.{name}"], change * change)
     return new
-
-
-def _correction(beta1: float, beta2: float, t: int) -> float:
-    return math.sqrt(1 - beta2**t) / (1 - beta1**t)
 
 
 def _move(broadcast: Tensors, update: Update, state: Tensors, lr: float, tau: float) -> Tensors:

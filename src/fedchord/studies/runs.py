@@ -52,8 +52,6 @@ def execute(
         return folder.read_summary()
     pick_device(config.device)
     parts = Parts.build(config)
-    for note in parts.notes():
-        say(note)
     if folder and not going_on:
         folder.begin(config)
     session = _Session(parts, folder, say, shown)

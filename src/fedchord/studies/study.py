@@ -35,21 +35,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedchord.catalog import METHODS, MIXINGS, SERVERS
-from fedchord.check import FedchordError, fail, number, one_of, require, unknown, whole
+from fedchord.check import FedchordError, number, one_of, require, unknown, whole
 from fedchord.metrics import METRICS
 from fedchord.studies import tables
 from fedchord.studies.config import RunConfig
 from fedchord.studies.settings import flatten, parse_pairs, read_toml
 from fedchord.studies.tables import Cell, Group, Head, Run, Table
 
+if TYPE_CHECKING:
+    from fedchord.studies.progress import Progress
+
 KEYS = ("title", "about", "metric", "columns", "spread", "seeds", "settings", "method", "setting", "scale", "reference")
-PLANNED = frozenset(
-    "lg-fedavg fedper fedrep apfl pfedme ditto superfed-mm superfed-lm fedavg-ft afl q-fedavg term fedmgda propfair "
-    "aaggff-s aaggff-d fedcvae fedcgan fedevg".split()
-)
+PERSONAL = ("lg-fedavg", "fedper", "fedrep", "apfl", "pfedme", "ditto", "superfed-mm", "superfed-lm", "fedavg-ft")
+FAIR = ("afl", "q-fedavg", "term", "fedmgda", "propfair", "aaggff-s", "aaggff-d")
+SYNTHETIC = ("fedcvae", "fedcgan", "fedevg")
+PLANNED = frozenset((*PERSONAL, *FAIR, *SYNTHETIC))
 """Rules that a later version will have; a study may name them already, and its rows are skipped until then."""
 RECORD = "study.json"
 FEWER = "*"
@@ -360,11 +363,15 @@ class Outcome:
 
 
 def run(
-    study_plan: Plan, out: Path, only: Sequence[str] = (), say: Callable[[str], None] = print, **execute: Any
+    study_plan: Plan,
+    out: Path,
+    only: Sequence[str] = (),
+    say: Callable[[str], None] = print,
+    progress: Progress | None = None,
 ) -> Outcome:
     """Run what is not done yet, each run into its own folder; what was interrupted goes on where it stopped.
 
-    A run that fails does not stop the others. `only` picks rows and columns by label; `execute` goes to `runs.execute`.
+    A run that fails does not stop the others. `only` picks rows and columns by label.
     """
     jobs = _picked(study_plan, only)
     waiting = [job for job in jobs if not is_done(out / job.folder)]
@@ -373,7 +380,7 @@ def run(
     try:
         for place, job in enumerate(waiting, 1 + outcome.skipped):
             line = f"[{place}/{len(jobs)}] {job}"
-            summary = _attempt(job, out / job.folder, line, outcome, say, execute)
+            summary = _attempt(job, out / job.folder, line, outcome, say, progress)
             if summary is not None:
                 outcome.done += 1
                 say(f"{line}: {_told(study_plan.study, summary)}")
@@ -383,7 +390,7 @@ def run(
 
 
 def _attempt(
-    job: Job, folder: Path, line: str, outcome: Outcome, say: Callable[[str], None], execute: Mapping[str, Any]
+    job: Job, folder: Path, line: str, outcome: Outcome, say: Callable[[str], None], progress: Progress | None
 ) -> dict[str, Any] | None:
     """One run; None, and a word in the outcome, if it failed."""
     from fedchord.studies import runs
@@ -393,8 +400,19 @@ def _attempt(
     if (folder / "summary.json").exists():  # and cannot be read, or the run would not be here
         (folder / "summary.json").rename(folder / "summary.damaged")
         say(f"{folder}: summary.json is damaged; it is made again")
+    lines: list[str] = []
     try:
-        return runs.execute(job.config.with_values(out=str(folder)), resume=begun, **execute)
+        summary = runs.execute(job.config.with_values(out=str(folder)), begun, lines.append, progress)
+        written = summary.get("protocol", {}).get(
+            "notes", ()
+        )  # the summary keeps these; sixty runs need not repeat them
+        for told in lines:
+            if told not in written:
+                say(f"  {told}")
+        return summary
+    except KeyboardInterrupt as stop:
+        say(f"  {stop}")
+        raise
     except FedchordError as error:
         told = str(error).replace(str(folder), job.folder)
     except Exception as error:  # one broken run must not cost the others; its folder keeps the traceback
@@ -458,11 +476,13 @@ def _text(value: Any) -> str:
     )
 
 
-def command(study_plan: Plan, name: str, out: Path, only: Iterable[str] = (), pairs: Iterable[str] = ()) -> str:
-    """The command that goes on with a study."""
-    words = ["fedchord", "study", "run", name]
+def command(
+    what: str, study_plan: Plan, name: str, out: Path, only: Iterable[str] = (), pairs: Iterable[str] = ()
+) -> str:
+    """The command that goes on with a study (`run`) or shows it (`table`)."""
+    words = ["fedchord", "study", what, name]
     words += ["--out", str(out)] if out != Path("runs") / study_plan.study.name else []
-    words += ["--scale", study_plan.scale] if study_plan.scale not in ("", "small") else []
+    words += ["--scale", study_plan.scale] if what == "run" and study_plan.scale not in ("", "small") else []
     words += [word for label in only for word in ("--only", label)]
     return shlex.join([*words, *pairs])
 

@@ -12,6 +12,7 @@ import glob
 import io
 import json
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +40,7 @@ SIDE_ISSUES = INDIFFERENT | {"seed"}
 PROBLEM = ("data", "split", "clients", "noise", "test", "validation")
 """Run keys (with their parameters, such as split.alpha) that decide the problem; only equals are compared for bold."""
 DASH, DAGGER = "-", "†"
+AS_SET = "as set"
 
 
 @dataclass(frozen=True)
@@ -331,6 +333,8 @@ def protocol(groups: Sequence[Group], names: Sequence[tuple[str, ...]]) -> list[
         clear = [kind for kind in kinds if _clear([{name[kind] for name in who} for who in by_value.values()])]
         kind = clear[0] if clear else kinds[-1]
         parts = [f"{value} [{', '.join(dict.fromkeys(n[kind] for n in who))}]" for value, who in by_value.items()]
+        if list(by_value) == [AS_SET]:
+            continue
         lines.append(f"{fact}: {'; '.join(parts) if len(by_value) > 1 else next(iter(by_value))}")
     return lines
 
@@ -344,6 +348,8 @@ def _facts(g: Group) -> dict[str, str]:
     told = [run.summary.get("protocol", {}) for run in g.runs]
     get = told[0].get
     never = sorted({p.get("never_sampled", 0) for p in told})
+    method = str(g.config.get("method"))
+    changed = [note.removeprefix(f"{method}: ") for note in get("notes") or () if note.startswith(method)]
     rest = f" ({get('without_rows')} have no rows there)" if get("without_rows") else ""
     return {
         "model": str(get("model", "not written")),
@@ -351,6 +357,7 @@ def _facts(g: Group) -> dict[str, str]:
         "after round": str(get("round", "?")),
         "clients never sampled": " to ".join(str(n) for n in sorted({never[0], never[-1]})),
         "seeds": ", ".join(str(run.seed) for run in g.runs),
+        "local training": "; ".join(changed) or AS_SET,
     }
 
 
@@ -411,19 +418,25 @@ def render(table: Table, form: str) -> str:
     return {"markdown": _markdown, "latex": _latex, "csv": _csv}[form](table)
 
 
-def rich_table(table: Table, stacked: bool = False) -> RichTable:
-    """A table for the terminal. Numbers that stand aside get their own column, or (`stacked`) the line below."""
+def rich_table(table: Table, stacked: bool = False, plain: bool = False) -> RichTable:
+    """A table for the terminal. Numbers that stand aside get their own column, or (`stacked`) the line below.
+
+    Where bold cannot be seen (`plain`), the best are marked as in markdown.
+    """
     drawn = RichTable(box=box.SIMPLE_HEAD, title=table.title or None, title_justify="left", pad_edge=False)
-    for head in table.heads:
+    for place, head in enumerate(table.heads):
         if not (stacked and head.aside):
-            name = head.aside or (head.name.replace(" ", "\n") if head.numbers else head.name)
+            widest = max((len(str(row[place])) for row in table.rows), default=1)
+            name = head.aside or textwrap.fill(head.name, max(widest, 6), break_long_words=False)
             drawn.add_column(name, justify="right" if head.numbers else "left", no_wrap=True)
     for row in table.rows:
         cells: list[Text] = []
         for head, cell in zip(table.heads, row, strict=True):
-            text = Text(str(cell), "bold" if cell.best else "dim" if head.aside else "")
+            shown = f"**{cell}**" if cell.best and plain else str(cell)
+            text = Text(shown, "bold" if cell.best else "dim" if head.aside else "")
             if stacked and head.aside:
                 cells[-1] = Text("\n").join([cells[-1], text])
+                cells[0] = Text(f"{row[0]}\n") + Text(f"  {head.aside}", "dim")
             else:
                 cells.append(text)
         drawn.add_row(*cells)

@@ -1,0 +1,230 @@
+"""The command line. Heavy modules are imported inside the commands, so that help comes at once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+
+from fedchord import __version__
+from fedchord.check import FedchordError
+from fedchord.studies.commands import register
+
+if TYPE_CHECKING:
+    from fedchord.studies.config import RunConfig
+
+app = typer.Typer(
+    name="fedchord",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+new = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+SETTINGS = {"ignore_unknown_options": True}  # so that --rounds 5 is answered with how to write it
+Settings = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", show_default=False)]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The entry point: a user's mistake is one line and exit code 2, Ctrl-C is exit code 130."""
+    try:
+        code = app(args=arguments, prog_name="fedchord", standalone_mode=False)
+    except FedchordError as error:
+        code = _complain(str(error))
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except OSError as error:
+        code = _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(text: str) -> int:
+    print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    return 2
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"fedchord {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Federated learning that works when clients differ.
+
+    \b
+    Start here:
+      fedchord demo                              five methods on real digits, under a minute
+      fedchord list                              what can be named: methods, data, models, splits, keys
+      fedchord run method=fedprox out=runs/a     one run, kept in a folder
+      fedchord table runs/*                      compare runs
+
+    Settings are key=value everywhere, and the same names in a TOML file. FEDCHORD_DATA names the folder of data sets.
+    """
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for the figure.")] = Path("."),
+) -> None:
+    """Compare five methods on real digits, over three seeds, in under a minute.
+
+    20 clients hold two of the ten classes each: local training, FedAvg, FedProx, SCAFFOLD and FedAdam. Prints a table
+    and writes demo.png.
+    """
+    from fedchord.studies.demo import run_demo
+
+    run_demo(out)
+
+
+@app.command("list")
+def list_names(
+    what: Annotated[
+        str, typer.Argument(metavar="[WHAT]", help="methods, mixings, servers, data, splits, models, keys or all.")
+    ] = "all",
+) -> None:
+    """List what can be named, with parameters and their defaults.
+
+    \b
+      fedchord list             everything
+      fedchord list methods     the methods and their parameters
+      fedchord list keys        the settings of a run
+    """
+    from fedchord.studies.listing import lines, sections
+
+    for number, section in enumerate(sections(what)):
+        print("\n" * (number > 0) + "\n".join(lines(section)))
+
+
+@app.command(context_settings=SETTINGS)
+def run(
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE.toml] [key=value ...]", show_default=False)
+    ] = None,
+) -> None:
+    """Run one method on one federation.
+
+    \b
+      fedchord run                                          FedAvg on digits, nothing kept
+      fedchord run method=fedprox method.mu=0.1 out=runs/a  another method, kept in runs/a
+      fedchord run data=mnist split=dirichlet split.alpha=0.1 clients=100 rounds=50 cohort=5 seed=1 out=runs/b
+      fedchord run method=fedprox mixing=uniform server=fedadam server.lr=0.01
+      fedchord run runs/a/config.toml seed=2 out=runs/c     the settings of a file, some of them changed
+
+    `fedchord list keys` explains every key. Ctrl-C ends the run after the current round with a checkpoint.
+    """
+    from fedchord.studies.progress import for_stream
+    from fedchord.studies.runs import execute
+    from fedchord.studies.show import show_results
+
+    config = read_settings(settings or [])
+    show_results(execute(config, progress=for_stream()), config.out)
+
+
+@app.command(context_settings=SETTINGS)
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the run.")],
+    settings: Settings = None,
+) -> None:
+    """Go on with an interrupted run, to the very result it would have had.
+
+    \b
+      fedchord resume runs/a
+      fedchord resume runs/a executor=serial     only what does not change the result can be changed
+    """
+    from fedchord.studies.progress import for_stream
+    from fedchord.studies.runs import resume as go_on
+    from fedchord.studies.show import show_results
+
+    show_results(go_on(folder, settings or [], progress=for_stream()), str(folder))
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.")],
+    client: Annotated[int | None, typer.Option(help="A client's number: the model that client would use.")] = None,
+    to: Annotated[Path | None, typer.Option(help="The file, .pt or .safetensors.", show_default="RUN/model.pt")] = None,
+) -> None:
+    """Write the model of a run as a plain state_dict.
+
+    \b
+      fedchord export runs/a                              the global model, as runs/a/model.pt
+      fedchord export runs/a --client 3 --to c3.safetensors
+    """
+    from fedchord.studies.export import export as write
+
+    for line in write(folder, client, to):
+        print(line)
+
+
+@new.callback()
+def new_root() -> None:
+    """Start something of your own."""
+
+
+@new.command("method")
+def new_method(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and hyphens, such as my-rule.")],
+    to: Annotated[Path, typer.Option(help="The folder for the two files.")] = Path("."),
+) -> None:
+    """Write a client rule and its test, ready to be edited.
+
+    \b
+      fedchord new method my-rule
+      python -m pytest test_my_rule.py
+    """
+    from fedchord.studies.newmethod import new_method as write
+
+    rule, test = write(name, to)
+    print(f"wrote {rule} and {test}; try: cd {to} && python -m pytest {test.name}")
+    print("then edit what is marked EDIT in both")
+
+
+@app.command(context_settings=SETTINGS)
+def data(
+    settings: Settings = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the split into this file (.png, .pdf, .svg).")] = None,
+) -> None:
+    """Show which data sets are present and where to get the others, or look at a split.
+
+    \b
+      fedchord data
+      fedchord data data=digits split=dirichlet split.alpha=0.1 clients=30 --picture split.png
+    """
+    from fedchord.studies.show import show_data, show_split
+
+    if not settings and picture is None:
+        show_data()
+        return
+    given = settings or []
+    any_cohort = [] if any(text.startswith("cohort=") for text in given) else ["cohort=all"]  # it does not matter here
+    show_split(read_settings([*given, *any_cohort]).federation(), picture)
+
+
+app.add_typer(new, name="new")
+register(app)
+
+
+def read_settings(settings: list[str]) -> RunConfig:
+    """A run from an optional TOML file and key=value texts."""
+    from fedchord.studies.config import RunConfig
+
+    files = [text for text in settings if "=" not in text or (text.endswith(".toml") and Path(text).is_file())]
+    pairs = [text for text in settings if text not in files]
+    for text in files:
+        if not text.endswith(".toml"):
+            raise FedchordError(f"run: {text!r} is not a setting; write key=value, for example rounds=50, or FILE.toml")
+    if len(files) > 1:
+        raise FedchordError(f"run: one settings file is enough, got {' and '.join(files)}")
+    return RunConfig.from_toml(files[0], pairs) if files else RunConfig.from_pairs(pairs)

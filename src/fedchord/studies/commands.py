@@ -1,0 +1,228 @@
+"""The commands `table`, `plot` and `study`: what a user types after the runs, and for many runs at once.
+
+Heavy imports stay inside the functions, so that `--help` is quick. Mistakes are raised as `FedchordError`; `cli.main`
+prints them in one line.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedchord.studies.study import Outcome, Plan
+    from fedchord.studies.tables import Table
+
+FORMAT_HELP = "rich (for the terminal), markdown, latex or csv"
+SCALE_HELP = "Which scale of the study: small (the default) or thesis."
+OUT_HELP = "The folder of the study's runs; by default runs/NAME."
+
+Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, patterns, or folders of run folders.")]
+Name = Annotated[
+    str, typer.Argument(metavar="FILE_or_NAME", help="A study file, or a built-in study (see study list).")
+]
+Pairs = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Run keys for all runs, and seeds=1,2.")
+]
+Format = Annotated[str, typer.Option("--format", help=FORMAT_HELP)]
+Scale = Annotated[str | None, typer.Option("--scale", help=SCALE_HELP)]
+Out = Annotated[Path | None, typer.Option("--out", help=OUT_HELP)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `table`, `plot` and `study` to the command line."""
+    app.command("table")(table)
+    app.command("plot")(plot)
+    study = typer.Typer(
+        help="Many runs from one file: methods x settings x seeds, and their table.", no_args_is_help=True
+    )
+    study.command("run")(study_run)
+    study.command("table")(study_table)
+    study.command("list")(study_list)
+    app.add_typer(study, name="study")
+
+
+def table(
+    runs: Runs,
+    metric: Annotated[list[str] | None, typer.Option("--metric", help="top1, loss, ...; may be repeated.")] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", help="mean, worst10, best10, gini, gap, pooled, ...; may be repeated."),
+    ] = None,
+    form: Format = "rich",
+    scale: Annotated[
+        str, typer.Option("--scale", help="percent: accuracies and Gini x100; raw: as they are.")
+    ] = "percent",
+    spread: Annotated[
+        str, typer.Option("--spread", help="What the brackets hold: the std over seeds or clients.")
+    ] = "seeds",
+) -> None:
+    """Finished runs as one table: a row for runs that differ only in their seed, mean (std over seeds), best in bold.
+
+    Examples:
+
+      fedchord table runs/*
+
+      fedchord table runs --metric top1 --metric loss --column mean --column worst10
+
+      fedchord table 'runs/mnist-*' --format latex > table.tex
+    """
+    from fedchord.check import one_of
+    from fedchord.studies import tables
+
+    one_of("table", "format", form, tables.FORMATS)
+    found, problems = tables.read_all(runs)
+    made = tables.tabulate(found, metric or (), column or (), scale, spread)
+    for problem in problems:
+        typer.echo(problem, err=True)
+    show(made, form)
+
+
+def plot(
+    runs: Runs,
+    metric: Annotated[str, typer.Option("--metric", help="What is drawn: top1, loss, ...")] = "top1",
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The file: .png, .pdf or .svg; by default KIND-METRIC.png.")
+    ] = None,
+    kind: Annotated[
+        str, typer.Option("--kind", help="curves over rounds; clients, worst to best; or shares in the mix.")
+    ] = "curves",
+    column: Annotated[str, typer.Option("--column", help="For curves: mean, worst10, gini, ...")] = "mean",
+) -> None:
+    """Runs as a figure: the mean over seeds with a band of one std; runs that go on are drawn as far as they went.
+
+    Examples:
+
+      fedchord plot runs/*
+
+      fedchord plot runs --metric loss --to loss.pdf
+
+      fedchord plot runs --kind clients --to clients.png
+    """
+    from fedchord.studies import plots
+
+    file = to or Path("shares.png" if kind == "shares" else f"{kind}-{metric}.png")
+    for note in plots.plot(runs, file, metric, kind, column):
+        typer.echo(note, err=True)
+    typer.echo(str(file))
+
+
+def study_run(
+    name: Name,
+    pairs: Pairs = None,
+    out: Out = None,
+    scale: Scale = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Only this row or column, by its label; may be repeated.")
+    ] = None,
+) -> None:
+    """Run a study: what is done is skipped, what was interrupted goes on. All settings are checked before it starts.
+
+    Examples:
+
+      fedchord study run smoke
+
+      fedchord study run 2_table3 --only FedAvg --only "MNIST K=50" seeds=1,2,3
+
+      fedchord study run my-study.toml --out runs/mine executor=serial
+    """
+    from fedchord.studies import progress, study
+
+    plan = study.plan(study.load(name), scale, pairs or ())
+    folder = out or Path("runs") / plan.study.name
+    for label, rule in plan.missing.items():
+        typer.echo(f"{label}: method {rule} is not in this version; its row is skipped", err=True)
+    shown = progress.for_stream(sys.stderr) if sys.stderr.isatty() else progress.Silent()
+    say = shown.say if sys.stderr.isatty() else _say
+    outcome = study.run(plan, folder, only or (), say, shown)
+    again = study.command("run", plan, name, folder, only or (), pairs or ())
+    code = _close(outcome, plan, again, study.command("table", plan, name, folder))
+    if code:
+        raise typer.Exit(code)
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _close(outcome: Outcome, plan: Plan, again: str, see: str) -> int:
+    """The last lines of a study, and its exit code: 1 if a run failed, 130 if it was interrupted."""
+    failed = sum(len(names) for names in outcome.failed.values())
+    finished = outcome.skipped + outcome.done
+    typer.echo(
+        f"{plan.study.name}: {finished} of {outcome.planned} runs finished ({outcome.skipped} were there already)"
+    )
+    for message, names in outcome.failed.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        typer.echo(f"failed: {names[0]}{more}: {message}", err=True)
+    if outcome.interrupted or failed:
+        typer.echo(f"{'interrupted; ' if outcome.interrupted else ''}go on with: {again}", err=True)
+    if finished:
+        typer.echo(f"see it with: {see}")
+    return 130 if outcome.interrupted else 1 if failed else 0
+
+
+def study_table(name: Name, pairs: Pairs = None, out: Out = None, scale: Scale = None, form: Format = "rich") -> None:
+    """The table of a study: mean (std over seeds), best in bold, reference numbers beside ours, what is missing.
+
+    Without --scale and KEY=VALUE it shows what was run last into the folder.
+
+    Examples:
+
+      fedchord study table smoke
+
+      fedchord study table 2_table3 --format markdown
+    """
+    from fedchord.check import one_of
+    from fedchord.studies import study, tables
+
+    one_of("study table", "format", form, tables.FORMATS)
+    asked = study.load(name)
+    folder = out or Path("runs") / asked.name
+    if scale is None and not pairs:
+        scale, pairs = study.recorded(folder)
+    show(study.tabulate(study.plan(asked, scale, pairs or ()), folder), form)
+
+
+def study_list() -> None:
+    """The studies that come with the library.
+
+    Example:
+
+      fedchord study list
+    """
+    from fedchord.studies import study
+
+    for name, path in study.built_in().items():
+        plan = study.plan(study.load(path))
+        rows, columns = len(plan.study.methods), len(plan.study.settings)
+        later = f" ({len(plan.missing)} methods are not in this version)" if plan.missing else ""
+        seeds = len({job.seed for job in plan.jobs})
+        parts = [(rows, "method"), (columns, "setting"), (seeds, "seed")]
+        size = " x ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in parts)
+        count = f"{len(plan.jobs)} runs: {size}{later}"
+        typer.echo(f"{name}\n  {plan.study.title}\n  {count}")
+
+
+def show(made: Table, form: str = "rich") -> None:
+    """Print a table; in csv the notes go to standard error, so that the rest stays csv."""
+    from fedchord.studies import tables
+
+    if form != "rich":
+        typer.echo(tables.render(made, form), nl=False)
+        for note in made.notes if form == "csv" else ():
+            typer.echo(note, err=True)
+        return
+    from rich.console import Console
+
+    console, wide = Console(highlight=False), Console(width=10_000)
+    drawn = tables.rich_table(made, plain=not console.is_terminal)
+    if console.is_terminal and wide.measure(drawn).maximum > console.width:
+        drawn = tables.rich_table(made, stacked=True)
+    width = max(wide.measure(drawn).maximum, console.width)  # a table wider than the terminal is not cut
+    Console(highlight=False, width=width).print(drawn)
+    for note in made.notes:
+        console.print(note, markup=False, soft_wrap=True, style="dim")

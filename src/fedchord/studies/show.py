@@ -1,0 +1,101 @@
+"""What commands print: results of a run, data sets and where they are, the notes of a split."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedchord.check import require
+from fedchord.data import SOURCES, Federation, data_root, split_picture, status
+
+COLUMNS = {
+    "mean": "mean",
+    "std": "std",
+    "worst10": "worst 10 %",
+    "best10": "best 10 %",
+    "gap": "gap",
+    "gini": "Gini",
+    "pooled": "pooled",
+}
+WIDTH = 120
+"""The width of output that does not go to a terminal."""
+PICTURES = (".png", ".pdf", ".svg")
+
+
+def console() -> Console:
+    """Standard output; colours and bold only in a terminal."""
+    return Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], bold: Sequence[tuple[int, int]] = ()) -> Table:
+    """A table whose first column is words and whose others are numbers; `bold` are (row, column)."""
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, head in enumerate(heads):
+        drawn.add_column(head, justify="right" if number else "left", no_wrap=True)
+    for i, row in enumerate(rows):
+        drawn.add_row(*(Text(cell, "bold" if (i, j) in bold else "") for j, cell in enumerate(row)))
+    return drawn
+
+
+def show_results(summary: dict[str, Any], out: str | None) -> None:
+    """The results of a run, what a reader should know about them, and where they are."""
+    rows = [
+        [name, *("-" if values[c] is None else f"{values[c]:.4f}" for c in COLUMNS)]
+        for name, values in summary["metrics"].items()
+    ]
+    printed = console()
+    printed.print(table(["metric", *COLUMNS.values()], rows))
+    for line in result_notes(summary, out):
+        printed.print(line)
+
+
+def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
+    """The lines under the table of a run."""
+    protocol, seconds, sent = summary["protocol"], summary["seconds"], summary["bytes"]
+    lines = [
+        f"{protocol['method']}; round {protocol['round']}; {protocol['evaluated']} of {protocol['clients']} clients "
+        f"on their own {protocol['split']} rows, {protocol['never_sampled']} of them never sampled.",
+        *protocol["notes"],
+    ]
+    for name, values in summary["metrics"].items():
+        if values["undefined"]:
+            lines.append(f"{name} is undefined for {values['undefined']} clients, which are left out.")
+    up, down = (sent[way] / 1e6 for way in ("up_per_round", "down_per_round"))
+    lines.append(f"{seconds['total']:.1f} s; {up:.3g} MB up and {down:.3g} MB down a round.")
+    written = f"{out}: config.toml, rounds.jsonl, summary.json, checkpoints/" if out else ""
+    return [*lines, f"Kept in {written}." if out else "Nothing was kept; add out=FOLDER to keep the run."]
+
+
+def show_data() -> None:
+    """Which data sets are present, and where to get the others."""
+    printed, root = console(), data_root()
+    printed.print(
+        f"data root: {root}{'' if root.is_dir() else ' (does not exist)'}; FEDCHORD_DATA or data.root changes it"
+    )
+    for source in SOURCES.values():
+        printed.print(f"\n{source.name}: {'comes with fedchord' if source.embedded else status(source)}")
+        printed.print(f"  {source.title}; {source.classes} classes, licence {source.licence}")
+        if not source.embedded and source.missing(root):
+            printed.print(f"  get it from {source.home}")
+            printed.print(f"  and put the files into {root / source.folder}")
+
+
+def show_split(federation: Federation, picture: Path | None) -> None:
+    """What is known about a split, and its picture."""
+    if picture is not None:
+        suffixes = " or ".join(PICTURES)
+        require(picture.suffix in PICTURES, "data", f"the picture must end in {suffixes}, got {str(picture)!r}")
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        split_picture(federation, picture)
+    printed = console()
+    for note in federation.notes:
+        printed.print(note)
+    if picture is not None:
+        printed.print(f"wrote {picture}")
