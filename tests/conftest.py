@@ -10,7 +10,6 @@ import torch
 
 from fedchord.data.federation import Federation, Ragged
 
-
 torch.set_num_threads(1)  # the tests' tensors are tiny: threads would only wait for each other
 
 

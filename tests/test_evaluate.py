@@ -3,9 +3,9 @@ from importlib import import_module
 
 import pytest
 import torch
+from conftest import make_federation
 from sklearn.metrics import accuracy_score, log_loss
 
-from conftest import make_federation
 from fedchord import catalog
 from fedchord.check import FedchordError
 from fedchord.data.federation import Ragged
@@ -22,7 +22,9 @@ FEDERATION = make_federation([13, 20, 7, 31, 10], test=9)
 
 def trained(name: str):
     algorithm, task = catalog.build(name), Task(lambda: TwoNN(6, 5, 3))
-    *_, last = simulate(algorithm, task, FEDERATION, rounds=5, cohort=2, seed=1, training=Training(lr=0.2, batch=4), executor="serial")
+    *_, last = simulate(
+        algorithm, task, FEDERATION, rounds=5, cohort=2, seed=1, training=Training(lr=0.2, batch=4), executor="serial"
+    )
     return algorithm, task, last
 
 
@@ -74,7 +76,9 @@ def test_the_protocol_is_written_down():
 
 def test_clients_without_test_rows_are_counted_not_evaluated():
     federation = make_federation([4, 4, 4])
-    object.__setattr__(federation, "test", Ragged.of([torch.arange(3), torch.zeros(0, dtype=torch.int64), torch.arange(3, 5)]))
+    object.__setattr__(
+        federation, "test", Ragged.of([torch.arange(3), torch.zeros(0, dtype=torch.int64), torch.arange(3, 5)])
+    )
     algorithm, task = catalog.build("fedavg"), Task(lambda: TwoNN(6, 5, 3))
     result = evaluate(algorithm, task, federation, open_run(algorithm, task, 3, Plan()), ClientMemory())
     assert result.clients == (0, 2) and result.protocol["without_rows"] == 1

@@ -1,4 +1,5 @@
-"""Imports go one way: tensors, rng, check <- task <- rules <- clients, mixing, servers <- catalog <- engine <- studies <- cli."""
+"""Imports go one way: tensors, rng, check <- task <- rules <- clients, mixing, servers <- catalog <- engine <-
+studies <- cli."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def test_imports_go_one_way():
         if room == "__init__":
             continue
         assert room in RANK, f"{path} has no place in the order of imports"
-        wrong += [f"{path.relative_to(ROOT)} imports {other}" for other in imported(path) if RANK.get(other, 0) > RANK[room]]
+        wrong += [
+            f"{path.relative_to(ROOT)} imports {other}" for other in imported(path) if RANK.get(other, 0) > RANK[room]
+        ]
     assert not wrong, wrong
 
 

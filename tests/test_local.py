@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-
 from conftest import make_federation
+
 from fedchord import rng
 from fedchord.check import FedchordError
 from fedchord.clients.plain import Plain
@@ -130,7 +130,10 @@ def test_a_phase_can_state_its_steps(federation, steps):
     batches = list(stream.batches(0, Phase(steps=steps)))
     assert len(batches) == steps == stream.steps(Phase(steps=steps))
     if steps > 8:
-        assert torch.equal(torch.cat([b["x"] for b in batches[:8]]).sort(0).values, federation.columns["x"][federation.train[3]].sort(0).values)
+        assert torch.equal(
+            torch.cat([b["x"] for b in batches[:8]]).sort(0).values,
+            federation.columns["x"][federation.train[3]].sort(0).values,
+        )
 
 
 def test_blocks_do_not_change_the_batches(federation, monkeypatch):

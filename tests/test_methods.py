@@ -1,4 +1,5 @@
-"""Each method against a plain-torch run of its paper's algorithm: nn.Module, backward, torch.optim and lists of tensors.
+"""Each method against a plain-torch run of its paper's algorithm: nn.Module, backward, torch.optim and lists of
+tensors.
 
 The oracle shares nothing with the library but the order of the batches and the cohorts.
 """
@@ -10,9 +11,9 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import make_federation
 from torch import Tensor, nn
 
-from conftest import make_federation
 from fedchord import catalog, rng
 from fedchord.check import FedchordError
 from fedchord.engine.simulate import simulate
@@ -75,9 +76,8 @@ def by_size(cohort: tuple[int, ...]) -> list[float]:
 
 def run(name: str, module: nn.Module, **parameters):
     algorithm = catalog.build(name, parameters)
-    results = list(simulate(algorithm, Task(module), FEDERATION, rounds=ROUNDS, cohort=COHORT, seed=SEED,
+    return list(simulate(algorithm, Task(module), FEDERATION, rounds=ROUNDS, cohort=COHORT, seed=SEED,
                             training=TRAINING, executor="serial"))  # fmt: skip
-    return results
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_scaffold(module):
     """Option II with plain SGD; c_i changes by -c + (x - y) / (steps lr), c by the mean change times |S| / K."""
     results = run("scaffold", module)
     zeros = [torch.zeros_like(p) for p in module.parameters()]
-    server, clients = zeros, {i: zeros for i in range(6)}
+    server, clients = zeros, dict.fromkeys(range(6), zeros)
     for t, result in enumerate(results):
         rate = TRAINING.lr * 0.9 ** (t // 2)
         x = [p.detach().clone() for p in module.parameters()]
@@ -127,7 +127,9 @@ def test_scaffold(module):
 def test_scaffold_with_full_participation_keeps_the_mean_of_the_control_variates():
     """Property: with every client in every round, c is the mean of the c_i."""
     algorithm = catalog.build("scaffold")
-    *_, last = simulate(algorithm, Task(lambda: TwoNN(6, 5, 3)), FEDERATION, rounds=3, seed=1, training=TRAINING, executor="serial")
+    *_, last = simulate(
+        algorithm, Task(lambda: TwoNN(6, 5, 3)), FEDERATION, rounds=3, seed=1, training=TRAINING, executor="serial"
+    )
     mean = torch.stack([last.memory.get(i)["control"] for i in range(6)]).mean(0)
     assert torch.allclose(last.state.broadcast["control"], mean, atol=1e-5)
 
@@ -208,12 +210,18 @@ def test_scaffold_says_what_it_changed():
     ("call", "line"),
     [
         (lambda: catalog.build("fedporx"), "unknown method 'fedporx'; did you mean 'fedprox'?"),
-        (lambda: catalog.build("fedprox", {"nu": 1}), "unknown parameter of fedprox 'method.nu'; did you mean 'method.mu'?"),
+        (
+            lambda: catalog.build("fedprox", {"nu": 1}),
+            "unknown parameter of fedprox 'method.nu'; did you mean 'method.mu'?",
+        ),
         (lambda: catalog.build("fedprox", {"mu": -1}), "Prox: mu must be at least 0, got -1"),
         (lambda: catalog.build("fedavg", mixing="by-sise"), "unknown mixing rule 'by-sise'; did you mean 'by-size'?"),
         (lambda: catalog.build("fedavg", server="adam"), "unknown server rule 'adam'; did you mean 'fedadam'?"),
         (lambda: catalog.build("fedadam", {"beta1": 1.0}), "Adam: beta1 must be at least 0 and below 1, got 1.0"),
-        (lambda: catalog.build("scaffold", server="fedadam"), "Scaffold and Adam do not fit: control would not be updated"),
+        (
+            lambda: catalog.build("scaffold", server="fedadam"),
+            "Scaffold and Adam do not fit: control would not be updated",
+        ),
     ],
 )
 def test_bad_methods_are_told_in_one_line(call, line):

@@ -63,7 +63,7 @@ def test_choose_takes_every_subset_equally_often():
 @pytest.mark.parametrize(("population", "size"), [(1, 1), (7, 7), (1_500_000, 10)])
 def test_choose_sizes(population, size):
     chosen = rng.choose(11, population, size)
-    assert len(set(chosen)) == size and chosen == sorted(chosen) and 0 <= chosen[0] and chosen[-1] < population
+    assert len(set(chosen)) == size and chosen == sorted(chosen) and chosen[0] >= 0 and chosen[-1] < population
 
 
 def test_seeded_restores_the_global_generator():

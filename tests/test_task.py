@@ -32,7 +32,11 @@ def autograd_oracle(module: nn.Module, batch: dict[str, torch.Tensor]) -> torch.
 MODELS = {
     "logreg": (lambda: LogisticRegression(12, 4), (3, 2, 2), 4),
     "twonn": (lambda: TwoNN(12, 9, 4), (12,), 4),
-    "no bias": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 5, bias=False), nn.ReLU(), nn.Linear(5, 4)), (12,), 4),
+    "no bias": (
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(12, 5, bias=False), nn.ReLU(), nn.Linear(5, 4)),
+        (12,),
+        4,
+    ),
     "twocnn": (lambda: TwoCNN(1, 8, 4, hidden=16), (1, 8, 8), 4),
     "tanh": (lambda: nn.Sequential(nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 4)), (12,), 4),
 }
@@ -132,7 +136,9 @@ def test_buffers_move_as_in_the_module():
     _, buffers = task.grad(state["theta"], state["buffers"].clone(), batch, 0)
     reference = copy.deepcopy(module).train()
     reference(batch["x"])
-    assert torch.allclose(buffers[:6], reference.norm.running_mean) and torch.allclose(buffers[6:12], reference.norm.running_var)
+    assert torch.allclose(buffers[:6], reference.norm.running_mean) and torch.allclose(
+        buffers[6:12], reference.norm.running_var
+    )
     assert buffers[12] == 1
     _, by_loss = task.loss(state["theta"], state["buffers"], batch, 0)
     assert torch.allclose(by_loss, buffers)

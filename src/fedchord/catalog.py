@@ -1,7 +1,7 @@
 """Every method by name, on one page.
 
-A method is a record of three rules; each can be exchanged by name (`mixing=`, `server=`), and each rule's fields are its
-hyperparameters.
+A method is a record of three rules; each can be exchanged by name (`mixing=`, `server=`), and each rule's fields are
+its hyperparameters.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def build(
 ) -> Algorithm:
     """An algorithm by name, with rules exchanged and hyperparameters set.
 
-    `method` parameters go to the one rule of the named method that has them; `mixing_parameters` and `server_parameters`
-    to theirs.
+    `method` parameters go to the one rule of the named method that has them; `mixing_parameters` and
+    `server_parameters` to theirs.
     """
     if name not in METHODS:
         raise unknown("method", name, METHODS)
@@ -85,20 +85,26 @@ def build(
     exchanged = {"mixing": mixing, "server": server}
     makers["mixing"] = MIXINGS[mixing] if mixing else makers["mixing"]
     makers["server"] = SERVERS[server] if server else makers["server"]
-    values: dict[str, Parameters] = {"client": {}, "mixing": dict(mixing_parameters or {}), "server": dict(server_parameters or {})}
+    values: dict[str, Parameters] = {
+        "client": {},
+        "mixing": dict(mixing_parameters or {}),
+        "server": dict(server_parameters or {}),
+    }
     for key, value in (method or {}).items():
         owners = [part for part, maker in makers.items() if key in fields(maker) and not exchanged.get(part)]
         if not owners:
             known = sorted({f for part, maker in makers.items() if not exchanged.get(part) for f in fields(maker)})
             raise unknown(f"parameter of {name}", f"method.{key}", [f"method.{f}" for f in known])
         if len(owners) > 1:
-            raise FedchordError(f"method.{key} is ambiguous for {name}: write {' or '.join(f'{o}.{key}' for o in owners)}")
+            raise FedchordError(
+                f"method.{key} is ambiguous for {name}: write {' or '.join(f'{o}.{key}' for o in owners)}"
+            )
         values[owners[0]][key] = value
     for part, maker in makers.items():
         for key in values[part]:
             if key not in fields(maker):
                 raise unknown(f"parameter of {_title(maker)}", f"{part}.{key}", [f"{part}.{f}" for f in fields(maker)])
-    rules = {part: maker(**values[part]) for part, maker in makers.items()}
+    rules: dict[str, Any] = {part: maker(**values[part]) for part, maker in makers.items()}
     parts = [name] + [f"{part}={rule}" for part, rule in exchanged.items() if rule]
     return Algorithm(**rules, name=" ".join(parts))
 

@@ -1,10 +1,11 @@
 """A hand-written gradient for stacks of Linear and ReLU layers under cross-entropy.
 
 It serves logistic regression and TwoNN, where library overhead would otherwise cost more than arithmetic. The task uses
-it in place of autograd wherever the model qualifies; rules do not know. With activations h_0 = x, z_l = h_{l-1} W_l' + b_l,
-h_l = max(z_l, 0) and n examples:
+it in place of autograd wherever the model qualifies; rules do not know. With activations h_0 = x, z_l = h_{l-1} W_l'
++ b_l, h_l = max(z_l, 0) and n examples:
 
-    D_L = (softmax(z_L) - onehot(y)) / n,   dW_l = D_l' h_{l-1},   db_l = sum_rows D_l,   D_{l-1} = (D_l W_l) * [h_{l-1} > 0].
+    D_L = (softmax(z_L) - onehot(y)) / n,   dW_l = D_l' h_{l-1},   db_l = sum_rows D_l,   D_{l-1} = (D_l W_l) *
+    [h_{l-1} > 0].
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One client's round: the only training loop of the library, and the local optimiser.
 
-The simulator calls `local_round` in a loop, in worker processes or under `torch.func.vmap`; a Flower client calls it once.
+The simulator calls `local_round` in a loop, in worker processes or under `torch.func.vmap`; a Flower client calls it
+once.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ BLOCK_BYTES = 16 << 20
 class Training:
     """How clients train: epochs, batch size (0: the whole client) and the local optimiser.
 
-    The learning rate of round t (from 0) is lr * lr_decay ** floor(t / lr_step). Momentum starts at zero in every round.
-    Weight decay is added to the gradient (for Adam too). `clip`, where above 0, bounds the norm of the whole gradient.
+    The learning rate of round t (from 0) is lr * lr_decay ** floor(t / lr_step). Momentum starts at zero in every
+    round. Weight decay is added to the gradient (for Adam too). `clip`, where above 0, bounds the norm of the whole
+    gradient.
     """
 
     epochs: int = 1
@@ -67,10 +69,11 @@ class LocalOptimiser:
     """SGD with momentum, or Adam, on named vectors.
 
         SGD:   v <- momentum v + (g + wd x),  x <- x - lr v
-        Adam:  m <- b1 m + (1 - b1) g,  s <- b2 s + (1 - b2) g^2,  x <- x - lr (m / (1 - b1^t)) / (sqrt(s / (1 - b2^t)) + eps)
+        Adam:  m <- b1 m + (1 - b1) g,  s <- b2 s + (1 - b2) g^2,  x <- x - lr (m / (1 - b1^t)) / (sqrt(s / (1 -
+        b2^t)) + eps)
 
-    Inside a traced (vectorised) run it computes new tensors by these formulas; otherwise torch's fused kernels change the
-    loop's own copies in place.
+    Inside a traced (vectorised) run it computes new tensors by these formulas; otherwise torch's fused kernels change
+    the loop's own copies in place.
     """
 
     def __init__(self, training: Training, lr: float, task: Task) -> None:
@@ -80,7 +83,9 @@ class LocalOptimiser:
     def init(self, trained: Tensors, moves: tuple[str, ...]) -> Tensors:
         """The optimiser's memory at the start of a phase."""
         if self.training.optimiser == "adam":
-            kinds = {f"{kind}.{name}": torch.zeros_like(trained[name]) for name in moves for kind in ("first", "second")}
+            kinds = {
+                f"{kind}.{name}": torch.zeros_like(trained[name]) for name in moves for kind in ("first", "second")
+            }
             return kinds | {"count": torch.zeros((), device=trained[moves[0]].device)}
         if self.training.momentum == 0:
             return {}
@@ -103,11 +108,11 @@ class LocalOptimiser:
         return trained, memory
 
     def _clipped(self, slope: Slope, moves: tuple[str, ...]) -> Slope:
-        parts = [p for n in moves for p in (slope[n] if isinstance(slope[n], list) else [slope[n]])]
-        norm = torch.sqrt(sum(((p * p).sum() for p in parts), start=torch.zeros(())))  # type: ignore[operator]
+        lists = {name: value if isinstance(value, list) else [value] for name, value in slope.items() if name in moves}
+        norm = torch.stack([(part * part).sum() for parts in lists.values() for part in parts]).sum().sqrt()
         scale = (self.training.clip / (norm + 1e-6)).clamp_max(1.0)
-        scaled = {n: [p * scale for p in g] if isinstance(g, list) else g * scale for n, g in slope.items() if n in moves}
-        return dict(slope) | scaled  # type: ignore[return-value]
+        scaled = {name: [part * scale for part in parts] for name, parts in lists.items()}
+        return dict(slope) | {n: p if isinstance(slope[n], list) else p[0] for n, p in scaled.items()}
 
     def _pieces(self, name: str, vector: Tensor) -> list[Tensor]:
         """The layout's views of a vector, made once."""
@@ -186,7 +191,9 @@ def _unbias(beta: float, count: Tensor) -> Tensor:
 class Stream(Protocol):
     """One client's training examples, as the loop reads them."""
 
-    size: int | Tensor
+    @property
+    def size(self) -> int | Tensor:
+        """How many examples there are."""
 
     def steps(self, phase: Phase) -> int | Tensor:
         """How many batches a phase has."""
@@ -212,7 +219,9 @@ class ClientStream:
         self._used = self.size - short if 0 < short < least else self.size
         if self.size and not self._used:
             name = federation.client_names[client]
-            raise check.fail(federation.name, f"{name} has {self.size} training row; BatchNorm needs {least}: use GroupNorm")
+            raise check.fail(
+                federation.name, f"{name} has {self.size} training row; BatchNorm needs {least}: use GroupNorm"
+            )
         self._per_epoch = math.ceil(self._used / self._batch)
         width = sum(c[:1].numel() * 4 for c in federation.columns.values())
         self._block = max(1, BLOCK_BYTES // max(1, width * self._batch)) * self._batch

@@ -108,7 +108,8 @@ def permutation(key: Key, n: int) -> Tensor:
 
 
 def choose(key: int, population: int, size: int) -> list[int]:
-    """`size` different numbers below `population`, every subset equally likely, sorted; the work grows with `size` only.
+    """`size` different numbers below `population`, every subset equally likely, sorted; the work grows with `size`
+    only.
 
     Floyd's method (Bentley and Floyd, 1987): for j = N-k..N-1 draw t in 0..j; take t, or j if t is taken already.
     """
@@ -128,7 +129,8 @@ def generator(key: int) -> np.random.Generator:
 
 @contextmanager
 def seeded(key: int) -> Iterator[None]:
-    """Run code that draws from torch's global generator (initialisers, Dropout) under a key; the generator is restored."""
+    """Run code that draws from torch's global generator (initialisers, Dropout) under a key; the generator is
+    restored."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(_signed(key))
         yield

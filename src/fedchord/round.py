@@ -1,6 +1,7 @@
 """The server's half of a round: draw the cohort, weigh what came back, mix it, step.
 
-    batches --> local_round (one client) --> Results --> mixing.weigh --> weighted sum --> server.step --> ServerState(round + 1)
+batches --> local_round (one client) --> Results --> mixing.weigh --> weighted sum --> server.step -->
+ServerState(round + 1)
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from fedchord.tensors import Tensors, weighted_sum
 
 @dataclass(frozen=True)
 class Plan:
-    """How long and with whom: rounds, clients a round (a number, or a share of all given as a fraction below 1), seed."""
+    """How long and with whom: rounds, clients a round (a number, or a share of all given as a fraction below 1),
+    seed."""
 
     rounds: int = 10
     cohort: int | float = 1.0
@@ -30,7 +32,9 @@ class Plan:
         check.whole("run", "rounds", self.rounds, 1)
         check.whole("run", "seed", self.seed)
         if isinstance(self.cohort, float):
-            check.require(0 < self.cohort <= 1, "run", f"cohort as a share must be above 0 and at most 1, got {self.cohort}")
+            check.require(
+                0 < self.cohort <= 1, "run", f"cohort as a share must be above 0 and at most 1, got {self.cohort}"
+            )
         else:
             check.whole("run", "cohort", self.cohort, 1)
 
@@ -39,7 +43,9 @@ class Plan:
         if isinstance(self.cohort, float):
             return max(1, math.floor(self.cohort * num_clients + 1e-9))
         check.require(
-            self.cohort <= num_clients, "run", f"cohort must be at most the number of clients, {num_clients}, got {self.cohort}"
+            self.cohort <= num_clients,
+            "run",
+            f"cohort must be at most the number of clients, {num_clients}, got {self.cohort}",
         )
         return self.cohort
 
@@ -77,10 +83,12 @@ def open_round(state: ServerState, plan: Plan, training: Training) -> tuple[Roun
     num_clients = len(state.visits)
     size = plan.size(num_clients)
     key = rng.key(plan.seed, "server", state.round)
-    info = RoundInfo(
-        state.round, plan.rounds, num_clients, size, training.rate(state.round), training.epochs, key
+    info = RoundInfo(state.round, plan.rounds, num_clients, size, training.rate(state.round), training.epochs, key)
+    ids = (
+        range(num_clients)
+        if size == num_clients
+        else rng.choose(rng.key(plan.seed, "cohort", state.round), num_clients, size)
     )
-    ids = range(num_clients) if size == num_clients else rng.choose(rng.key(plan.seed, "cohort", state.round), num_clients, size)
     return info, list(ids)
 
 

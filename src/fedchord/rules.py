@@ -22,12 +22,14 @@ from fedchord.tensors import Tensors
 if TYPE_CHECKING:
     from fedchord.local import LocalOptimiser, Training
 
-Slope = dict[str, Tensor] | dict[str, Tensor | list[Tensor]]
+Slope = Mapping[str, Tensor | list[Tensor]]
+"""A direction by entry; the gradient of a model may come as one tensor per entry of its layout."""
 
 
 @dataclass(frozen=True)
 class RoundInfo:
-    """What every hook may know about the round: its number (from 0), the planned rounds, K, |S|, the local lr, a key."""
+    """What every hook may know about the round: its number (from 0), the planned rounds, K, |S|, the local lr, a
+    key."""
 
     round: int
     rounds: int
@@ -70,7 +72,9 @@ class Visit:
     steps: int | Tensor = 0
     phase: Phase = field(default_factory=Phase)
 
-    def slope(self, trained: Tensors, batch: Batch, key: rng.Key, of: str = "theta", buffers: str = "buffers") -> Tensors:
+    def slope(
+        self, trained: Tensors, batch: Batch, key: rng.Key, of: str = "theta", buffers: str = "buffers"
+    ) -> Tensors:
         """The gradient of the batch loss at one trained entry and the buffers after it, as a direction.
 
         The gradient lies in a vector that the task keeps; a rule that needs two gradients at once calls `task.grad`.
@@ -105,7 +109,8 @@ class ClientRule:
     """Entries beyond the model that the rule broadcasts and that the server rule must know how to move."""
 
     def local(self, training: Training) -> Training:
-        """The local training settings this rule runs with; a rule that needs others changes them here, and it is reported."""
+        """The local training settings this rule runs with; a rule that needs others changes them here, and it is
+        reported."""
         return training
 
     def opening(self, task: Task, key: int) -> Tensors:
@@ -180,8 +185,8 @@ class ClientRule:
 class Cohort:
     """What the mixing rule sees of the clients of one round.
 
-    `losses` (training loss of the received model), `norms` and `gram` (of the uploaded `mix["theta"]`) are there only if
-    the rule asks for them in `needs`.
+    `losses` (training loss of the received model), `norms` and `gram` (of the uploaded `mix["theta"]`) are there only
+    if the rule asks for them in `needs`.
     """
 
     ids: Tensor

@@ -29,8 +29,9 @@ Batch = Tensors
 class Objective:
     """How outputs are scored.
 
-    `losses(outputs, batch)` gives, per example, the summed loss and the number of units it sums over (None: one each), so
-    that a loss per token is the ratio of two sums. `predictions(outputs, batch)` gives (scores, labels) for the metrics.
+    `losses(outputs, batch)` gives, per example, the summed loss and the number of units it sums over (None: one
+    each), so that a loss per token is the ratio of two sums. `predictions(outputs, batch)` gives (scores, labels) for
+    the metrics.
     """
 
     name: str
@@ -62,7 +63,8 @@ def mean_loss(objective: Objective, outputs: Tensor, batch: Batch) -> Tensor:
 
 
 def live_mean(total: Tensor, units: Tensor | None, batch: Batch) -> Tensor:
-    """The mean of per-example values over the examples of a batch that are not padding, per unit where units are given."""
+    """The mean of per-example values over the examples of a batch that are not padding, per unit where units are
+    given."""
     live = batch.get("live")
     if live is None:
         return total.mean() if units is None else total.sum() / units.sum()
@@ -88,8 +90,9 @@ def _on_x(module: nn.Module, batch: Batch) -> Tensor:
 class Task:
     """An `nn.Module` as a function of theta, with its objective.
 
-    `model` is a module (its present weights are the start) or a function that builds one (drawn anew from the run's seed).
-    `apply(module, batch)` calls the module; by default `module(batch["x"])`. `dense=False` switches the dense gradient off.
+    `model` is a module (its present weights are the start) or a function that builds one (drawn anew from the run's
+    seed). `apply(module, batch)` calls the module; by default `module(batch["x"])`. `dense=False` switches the dense
+    gradient off.
     """
 
     def __init__(
@@ -141,10 +144,12 @@ class Task:
                 return self._state_of(self._model())
             module = copy.deepcopy(self._model)
             for name, part in module.named_modules():
-                if not next(part.parameters(recurse=False), None) is None:
+                if next(part.parameters(recurse=False), None) is not None:
                     reset = getattr(part, "reset_parameters", None)
                     if reset is None:
-                        raise fail("Task", f"module {name!r} cannot be re-initialised; pass a function that builds the model")
+                        raise fail(
+                            "Task", f"module {name!r} cannot be re-initialised; pass a function that builds the model"
+                        )
                     reset()
             return self._state_of(module)
 

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 import torch
-
 from conftest import make_federation
+
 from fedchord import catalog, rng
 from fedchord.data import Iid, federate, load
 from fedchord.engine.memory import ClientMemory
@@ -68,8 +68,8 @@ def test_two_and_two_rounds_are_four(name, tmp_path):
     checkpoints = Checkpoints(tmp_path, every=1, fingerprint="x")
     algorithm, task = catalog.build(name), Task(lambda: TwoNN(6, 5, 3))
     cohort = 6 if algorithm.mixing.full else 3
-    running = simulate(algorithm, task, FEDERATION, rounds=4, cohort=cohort, seed=1, training=TRAINING, executor="serial",
-                       checkpoints=checkpoints)  # fmt: skip
+    settings = {"rounds": 4, "cohort": cohort, "seed": 1, "training": TRAINING, "executor": "serial"}
+    running = simulate(algorithm, task, FEDERATION, checkpoints=checkpoints, **settings)
     next(running), next(running)
     running.close()
     again = dataclasses.replace(checkpoints, resume=True)
@@ -126,7 +126,10 @@ def _results(algorithm: Algorithm, task: Task, order: list[int]) -> tuple:
 @pytest.mark.parametrize("name", METHODS)
 def test_the_order_of_clients_does_not_matter(name):
     algorithm, task = catalog.build(name), Task(lambda: TwoNN(6, 5, 3))
-    (a, mix_a), (b, mix_b) = _results(algorithm, task, [0, 1, 2, 3, 4, 5]), _results(algorithm, task, [3, 0, 5, 1, 4, 2])
+    (a, mix_a), (b, mix_b) = (
+        _results(algorithm, task, [0, 1, 2, 3, 4, 5]),
+        _results(algorithm, task, [3, 0, 5, 1, 4, 2]),
+    )
     for entry, tensor in a.broadcast.items():
         assert torch.allclose(tensor, b.broadcast[entry], atol=1e-6), entry
     assert torch.allclose(mix_a.shares[[3, 0, 5, 1, 4, 2]], mix_b.shares)
@@ -175,7 +178,10 @@ def test_no_look_ahead(name):
         algorithm = catalog.build(name)
         cohort = 6 if algorithm.mixing.full else 3
         task = Task(lambda: LogisticRegression(6, 3))
-        return [r.shares for _, r in zip(range(2), simulate(algorithm, task, FEDERATION, rounds=rounds, cohort=cohort, seed=1,
-                                                            training=TRAINING, executor="serial"), strict=False)]  # fmt: skip
+        settings = {"rounds": rounds, "cohort": cohort, "seed": 1, "training": TRAINING, "executor": "serial"}
+        running = simulate(algorithm, task, FEDERATION, **settings)
+        first = [next(running).shares, next(running).shares]
+        running.close()
+        return first
 
     assert all(torch.equal(a, b) for a, b in zip(shares(2), shares(5), strict=True))

@@ -2,8 +2,8 @@ import json
 
 import pytest
 import torch
-
 from conftest import make_federation
+
 from fedchord import catalog
 from fedchord.check import FedchordError
 from fedchord.engine import checkpoint
@@ -42,7 +42,9 @@ def test_only_the_newest_version_stays_on_disk(tmp_path):
 
 
 def state(round: int) -> ServerState:
-    return ServerState(round, {"theta": torch.ones(2) * round}, {"g": torch.ones(1)}, {}, torch.zeros(3, dtype=torch.int32))
+    return ServerState(
+        round, {"theta": torch.ones(2) * round}, {"g": torch.ones(1)}, {}, torch.zeros(3, dtype=torch.int32)
+    )
 
 
 def test_a_checkpoint_restores_states_of_its_round(memory, tmp_path):
@@ -93,7 +95,7 @@ def test_no_good_checkpoint_is_an_error_and_none_is_none(tmp_path):
     assert checkpoint.load(tmp_path, ClientMemory(), "f") is None
     checkpoint.save(tmp_path, state(1), ClientMemory(), "f")
     (tmp_path / "round-000001" / "state.safetensors").write_bytes(b"")
-    with pytest.raises(FedchordError, match="none in .* can be used"):
+    with pytest.raises(FedchordError, match=r"none in .* can be used"):
         checkpoint.load(tmp_path, ClientMemory(), "f")
 
 
@@ -110,16 +112,19 @@ def test_a_half_written_checkpoint_is_not_seen(tmp_path):
 
 
 def test_resume_reports_and_ends_at_the_same_bits(tmp_path):
-    def go(**settings):
+    settings = {"rounds": 5, "cohort": 2, "seed": 3, "training": Training(batch=4), "executor": "serial"}
+
+    def start(**more):
+        return simulate(catalog.build("scaffold"), Task(lambda: TwoNN(6, 5, 3)), FEDERATION, **settings, **more)
+
+    def go(**more):
         lines: list[str] = []
-        *_, last = simulate(catalog.build("scaffold"), Task(lambda: TwoNN(6, 5, 3)), FEDERATION, rounds=5, cohort=2, seed=3,
-                            training=Training(batch=4), executor="serial", report=lines.append, **settings)  # fmt: skip
+        *_, last = start(report=lines.append, **more)
         return last, lines
 
     whole, _ = go()
     folder = tmp_path / "c"
-    running = simulate(catalog.build("scaffold"), Task(lambda: TwoNN(6, 5, 3)), FEDERATION, rounds=5, cohort=2, seed=3,
-                       training=Training(batch=4), executor="serial", checkpoints=Checkpoints(folder, 1))  # fmt: skip
+    running = start(checkpoints=Checkpoints(folder, 1))
     for _ in range(3):
         next(running)
     running.close()

@@ -9,7 +9,11 @@ from fedchord.check import FedchordError
 from fedchord.rules import RoundInfo, Update
 from fedchord.servers.adaptive import Adagrad, Adam, Momentum, Yogi
 
-CHANGES = [torch.tensor([0.5, -1.0, 0.0, 2.0]), torch.tensor([0.1, 0.3, -0.2, -4.0]), torch.tensor([1.0, 1.0, 1.0, 0.5])]
+CHANGES = [
+    torch.tensor([0.5, -1.0, 0.0, 2.0]),
+    torch.tensor([0.1, 0.3, -0.2, -4.0]),
+    torch.tensor([1.0, 1.0, 1.0, 0.5]),
+]
 START = torch.tensor([1.0, 2.0, 3.0, 4.0])
 
 
@@ -70,7 +74,10 @@ def test_bad_values():
 
 
 FLOWER = {
-    "FedAdam": (Adam(lr=0.1, beta1=0.8, beta2=0.9, tau=1e-3, v0=0.0, bias_correction="flower"), {"beta_1": 0.8, "beta_2": 0.9}),
+    "FedAdam": (
+        Adam(lr=0.1, beta1=0.8, beta2=0.9, tau=1e-3, v0=0.0, bias_correction="flower"),
+        {"beta_1": 0.8, "beta_2": 0.9},
+    ),
     "FedYogi": (Yogi(lr=0.1, beta1=0.8, beta2=0.9, tau=1e-3, v0=0.0), {"beta_1": 0.8, "beta_2": 0.9}),
     "FedAdagrad": (Adagrad(lr=0.1, tau=1e-3, v0=0.0), {}),
 }
@@ -109,4 +116,3 @@ def test_against_flowers_strategies(name):
         after, _ = strategy.aggregate_train(round + 1, replies)
         current = torch.from_numpy(after["theta"].numpy().copy()).float()
         assert torch.allclose(ours, current, atol=2e-6), round
-

@@ -21,8 +21,8 @@ class Scaffold(ClientRule):
 
         y <- y - lr (g_i(y) - c_i + c),   c_i' = c_i - c + (x - y) / (steps lr).
 
-    Upload: y - x (mixed with equal weights by default) and c_i' - c_i (plain mean). Plain SGD is part of the derivation of c_i', so momentum, weight
-    decay, clipping and Adam are switched off, and the summary says so.
+    Upload: y - x (mixed with equal weights by default) and c_i' - c_i (plain mean). Plain SGD is part of the
+    derivation of c_i', so momentum, weight decay, clipping and Adam are switched off, and the summary says so.
     """
 
     extras: ClassVar[tuple[str, ...]] = ("control",)

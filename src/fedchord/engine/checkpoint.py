@@ -13,6 +13,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -79,7 +80,7 @@ def _rounds(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("round-*") if path.is_dir())
 
 
-def _read_manifest(path: Path) -> dict:  # type: ignore[type-arg]
+def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / "manifest.json").read_text())
         return {name: manifest[name] for name in ("round", "fingerprint", "state", "memory")}

@@ -162,7 +162,8 @@ def one_thread() -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Let the C allocator keep large freed blocks for reuse: large temporaries otherwise cost page faults at every step."""
+    """Let the C allocator keep large freed blocks for reuse: large temporaries otherwise cost page faults at every
+    step."""
     if sys.platform != "linux":
         return
     try:
@@ -203,8 +204,8 @@ class Serial:
 class Processes:
     """One worker process per core, one thread each, started once.
 
-    Workers are forked, so data, task and rules reach them without copying; the broadcast, private states and results lie
-    in shared memory. Clients are taken from a shared counter, largest first.
+    Workers are forked, so data, task and rules reach them without copying; the broadcast, private states and results
+    lie in shared memory. Clients are taken from a shared counter, largest first.
     """
 
     name = "processes"
@@ -339,7 +340,7 @@ def make_executor(name: str, work: Work, shared: Tensors, cohort: int, workers: 
     on_cpu = work.federation.columns["y"].device.type == "cpu"
     possible = workers > 1 and cohort > 1 and can_fork() and on_cpu
     if name == "vectorised":
-        reason = cannot_vectorise(work, shared)
+        reason = cannot_vectorise(work)
         if reason:
             raise FedchordError(f"executor: vectorised cannot run this model: {reason}; use processes or serial")
         return Vectorised(work, shared)
@@ -347,7 +348,7 @@ def make_executor(name: str, work: Work, shared: Tensors, cohort: int, workers: 
         return Processes(work, shared, cohort, workers)
     if name != "auto":
         return Serial(work, shared)
-    reason = cannot_vectorise(work, shared)
+    reason = cannot_vectorise(work)
     if reason:
         report(f"executor: vectorised is out ({reason})")
     makers: dict[str, Callable[[], Executor]] = {"serial": lambda: Serial(work, shared)}

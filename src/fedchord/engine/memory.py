@@ -1,7 +1,7 @@
 """What clients keep between rounds: lazy (a client never sampled costs nothing), in memory or on disk.
 
-On disk a client is one safetensors file per saved version, named by client and round. A version that a checkpoint refers
-to is kept until no checkpoint does, so that a run can be resumed from exactly where the checkpoint stood.
+On disk a client is one safetensors file per saved version, named by client and round. A version that a checkpoint
+refers to is kept until no checkpoint does, so that a run can be resumed from exactly where the checkpoint stood.
 """
 
 from __future__ import annotations

@@ -61,7 +61,9 @@ def pick_device(device: str) -> torch.device:
     except RuntimeError:
         raise check.fail("run", f"device must be auto, cpu or cuda, got {device!r}") from None
     check.require(
-        chosen.type != "cuda" or torch.cuda.is_available(), "run", f"device {device} asked for, but no CUDA device is here"
+        chosen.type != "cuda" or torch.cuda.is_available(),
+        "run",
+        f"device {device} asked for, but no CUDA device is here",
     )
     return chosen
 

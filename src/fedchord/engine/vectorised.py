@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,25 +19,31 @@ from fedchord import rng
 from fedchord.data.federation import Federation, prepare
 from fedchord.engine.executors import Arena, Work, one_thread
 from fedchord.engine.memory import ClientMemory
-from fedchord.local import local_round
+from fedchord.local import ClientStream, local_round
 from fedchord.round import Results
-from fedchord.rules import Phase, RoundInfo, Visit
+from fedchord.rules import Phase, RoundInfo, Upload, Visit
 from fedchord.task import Batch, Task
 from fedchord.tensors import Tensors, stack
 
 CHUNK = 16
 
 
+Padded = tuple[Tensor, Tensor]
+"""Row numbers and marks: 1 where a row is real, 0 where it is padding."""
+Rows = list[Padded]
+"""Padded row numbers by phase."""
+
+
 class _TracedStream:
     """The examples of one client inside `vmap`: row numbers and marks, padded to the longest client of the chunk."""
 
-    def __init__(self, federation: Federation, plan: list[tuple[Tensor, Tensor]], whole: tuple[Tensor, Tensor], size: Tensor):
-        self._columns, self._plan, self._whole, self.size = federation.columns, plan, whole, size
+    def __init__(
+        self, federation: Federation, plan: Rows, whole: Padded, size: Tensor, counts: dict[Phase, Tensor]
+    ) -> None:
+        self._columns, self._plan, self._whole, self.size, self._counts = federation.columns, plan, whole, size, counts
 
     def steps(self, phase: Phase) -> Tensor:
-        return self._count[phase]
-
-    _count: dict[Phase, Tensor]
+        return self._counts[phase]
 
     def batches(self, index: int, phase: Phase) -> Iterator[Batch]:
         rows, live = self._plan[index]
@@ -86,21 +93,38 @@ class Vectorised:
         every = {name: tensor.expand(len(ids), *tensor.shape) for name, tensor in shared.items()}
         keys = rng.as_tensor([rng.key(work.seed, "local", client, info.round) for client in ids])
 
-        def one(shared: Tensors, own: Tensors, plan: list, whole: tuple, steps: list, size: Tensor, client: Tensor, key: Tensor):  # type: ignore[no-untyped-def, type-arg]  # noqa: E501
-            stream = _TracedStream(work.federation, plan, (whole[0][0], whole[1][0]), size)
-            stream._count = dict(zip(phases, steps, strict=True))
+        def one(
+            shared: Tensors,
+            own: Tensors,
+            plan: Rows,
+            whole: Padded,
+            steps: list[Tensor],
+            size: Tensor,
+            client: Tensor,
+            key: Tensor,
+        ) -> tuple[Tensors, Tensors, Tensors, Tensors, Tensors, Tensor]:
+            counts = dict(zip(phases, steps, strict=True))
+            stream = _TracedStream(work.federation, plan, (whole[0][0], whole[1][0]), size, counts)
             upload, own, loss = local_round(
-                work.algorithm.client, self._task, work.training, shared, own, stream, info, client, key, work.needs_loss
+                work.algorithm.client,
+                self._task,
+                work.training,
+                shared,
+                own,
+                stream,
+                info,
+                client,
+                key,
+                work.needs_loss,
             )
-            return upload.mix, upload.carry, upload.mean, upload.stats, own, torch.zeros(()) if loss is None else loss
+            loss = torch.zeros(()) if loss is None else loss
+            return upload.mix, upload.carry, upload.mean, upload.stats, own, loss
 
         sizes = self._sizes[ids]
         parts = torch.func.vmap(one)(every, stack(owns), plan, whole, steps, sizes, torch.tensor(ids), keys)
         self._store(parts, slots, cohort)
 
-    def _store(self, parts: tuple, slots: list[int], cohort: int) -> None:  # type: ignore[type-arg]
-        from fedchord.rules import Upload
-
+    def _store(self, parts: tuple[Any, ...], slots: list[int], cohort: int) -> None:
         for index, slot in enumerate(slots):
             groups = [{name: tensor[index] for name, tensor in part.items()} for part in parts[:5]]
             upload = Upload(*groups[:4])
@@ -119,13 +143,13 @@ def traced(task: Task) -> Task:
     return twin
 
 
-def _steps(stream, index: int, phase: Phase, work: Work) -> Iterator[Tensor]:  # type: ignore[no-untyped-def]
+def _steps(stream: ClientStream, index: int, phase: Phase, work: Work) -> Iterator[Tensor]:
     batch = work.training.batch or max(stream.size, 1)
     for rows in stream.order(index, phase):
         yield from rows.split(batch)
 
 
-def _pad(lists: list[list[Tensor]]) -> tuple[Tensor, Tensor]:
+def _pad(lists: list[list[Tensor]]) -> Padded:
     """Row numbers (clients, steps, batch) and marks of equal shape: 1 where a row is real, 0 where it is padding."""
     steps = max(len(batches) for batches in lists)
     width = max((len(rows) for batches in lists for rows in batches), default=0)
@@ -142,7 +166,7 @@ _RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 _ATTENTION = (nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
-def cannot_vectorise(work: Work, shared: Tensors) -> str:
+def cannot_vectorise(work: Work) -> str:
     """Why a task cannot be vectorised, naming the module; empty if it can. One real step is tried."""
     for name, module in work.task.named_modules():
         kind = type(module).__name__
@@ -157,17 +181,15 @@ def cannot_vectorise(work: Work, shared: Tensors) -> str:
     rows = work.federation.train[0][:2]
     if work.task.draws(work.federation.batch(rows)):
         return "a module draws random numbers (such as Dropout), which would differ from the other executors"
-    info = RoundInfo(0, 1, work.federation.num_clients, 1, work.training.rate(0), 1, 0)
     try:
-        trial = Work(work.algorithm, work.task, work.federation, work.training, work.seed)
-        _probe(trial, shared, info)
+        _probe(work)
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         text = str(error).strip().splitlines()
         return f"one step failed under vmap: {text[0] if text else type(error).__name__}"
     return ""
 
 
-def _probe(work: Work, shared: Tensors, info: RoundInfo) -> None:
+def _probe(work: Work) -> None:
     """One gradient of two clients under vmap."""
     task = traced(work.task)
     rows = torch.stack([work.federation.train[0][:1], work.federation.train[0][:1]])
@@ -177,6 +199,4 @@ def _probe(work: Work, shared: Tensors, info: RoundInfo) -> None:
         return task.grad(theta, buffers, batch | {"live": torch.ones(1)}, 0)[0]
 
     model = work.task.init(0)
-    torch.func.vmap(one)(
-        model["theta"].expand(2, -1), model["buffers"].expand(2, -1), rows
-    )
+    torch.func.vmap(one)(model["theta"].expand(2, -1), model["buffers"].expand(2, -1), rows)

@@ -1,12 +1,13 @@
 """Adaptive server optimisers: FedAvgM, FedAdam, FedYogi, FedAdagrad. Their state persists over rounds.
 
-The mixed update D = sum_i p_i (theta_i - theta) plays the part of a (negative) gradient. Reddi et al. (2021), algorithm 2:
+The mixed update D = sum_i p_i (theta_i - theta) plays the part of a (negative) gradient. Reddi et al. (2021),
+algorithm 2:
 
     m <- b1 m + (1 - b1) D,   theta <- theta + lr m / (sqrt(v) + tau),   m_0 = 0,   v_0 = tau^2,
 
-with v by Adam, Yogi or Adagrad. The paper corrects no bias. FedAdam can be told to: `bias_correction="adam"` multiplies the
-step of round t = 1, 2, ... by sqrt(1 - b2^t) / (1 - b1^t) (Kingma and Ba, 2015), and "flower" does the same with t + 1,
-which is what Flower's strategy does; with `v0=0` its numbers are met.
+with v by Adam, Yogi or Adagrad. The paper corrects no bias. FedAdam can be told to: `bias_correction="adam"`
+multiplies the step of round t = 1, 2, ... by sqrt(1 - b2^t) / (1 - b1^t) (Kingma and Ba, 2015), and "flower" does the
+same with t + 1, which is what Flower's strategy does; with `v0=0` its numbers are met.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from fedchord.tensors import Tensors
 @final
 @dataclass(frozen=True)
 class Momentum(ServerRule):
-    """FedAvgM: v <- beta v + D,  theta <- theta + lr v (Hsu et al., 2019). No (1 - beta) factor; beta = 0 is the plain step."""
+    """FedAvgM: v <- beta v + D,  theta <- theta + lr v (Hsu et al., 2019). No (1 - beta) factor; beta = 0 is the
+    plain step."""
 
     lr: float = 1.0
     beta: float = 0.9
@@ -47,7 +49,8 @@ class Momentum(ServerRule):
 @final
 @dataclass(frozen=True)
 class Adam(ServerRule):
-    """FedAdam: v <- b2 v + (1 - b2) D^2. Departs from common code: one update in the first round, kept state (choices 0.6)."""
+    """FedAdam: v <- b2 v + (1 - b2) D^2. Departs from common code: one update in the first round, kept state (choices
+    0.6)."""
 
     lr: float = 0.01
     beta1: float = 0.9

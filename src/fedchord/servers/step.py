@@ -27,7 +27,8 @@ class Step(ServerRule):
 @final
 @dataclass(frozen=True)
 class ScaffoldStep(ServerRule):
-    """x <- x + lr sum_i p_i (y_i - x),  c <- c + (|S| / K) mean over the cohort of (c_i' - c_i) (Karimireddy et al., 2020)."""
+    """x <- x + lr sum_i p_i (y_i - x),  c <- c + (|S| / K) mean over the cohort of (c_i' - c_i) (Karimireddy et al.,
+    2020)."""
 
     extras: ClassVar[tuple[str, ...]] = ("control",)
 

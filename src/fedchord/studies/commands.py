@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedchord.studies.study import Outcome, Plan
     from fedchord.studies.tables import Table
 
-FORMAT_HELP = "rich (for the terminal), markdown, latex or csv"
+FORMAT_HELP = "rich (for the terminal, the default), markdown, latex or csv."
 SCALE_HELP = "Which scale of the study: small (the default) or thesis."
 OUT_HELP = "The folder of the study's runs; by default runs/NAME."
 
@@ -27,7 +27,7 @@ Name = Annotated[
 Pairs = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Run keys for all runs, and seeds=1,2.")
 ]
-Format = Annotated[str, typer.Option("--format", help=FORMAT_HELP)]
+Format = Annotated[str, typer.Option("--format", help=FORMAT_HELP, show_default=False)]
 Scale = Annotated[str | None, typer.Option("--scale", help=SCALE_HELP)]
 Out = Annotated[Path | None, typer.Option("--out", help=OUT_HELP)]
 
@@ -37,7 +37,9 @@ def register(app: typer.Typer) -> None:
     app.command("table")(table)
     app.command("plot")(plot)
     study = typer.Typer(
-        help="Many runs from one file: methods x settings x seeds, and their table.", no_args_is_help=True
+        rich_markup_mode=None,
+        help="Many runs from one file: methods x settings x seeds, and their table.",
+        no_args_is_help=True,
     )
     study.command("run")(study_run)
     study.command("table")(study_table)
@@ -50,24 +52,27 @@ def table(
     metric: Annotated[list[str] | None, typer.Option("--metric", help="top1, loss, ...; may be repeated.")] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option("--column", help="mean, worst10, best10, gini, gap, pooled, ...; may be repeated."),
+        typer.Option("--column", help="mean, worst10, best10, gini, gap, pooled, std, ...; may be repeated."),
     ] = None,
     form: Format = "rich",
     scale: Annotated[
-        str, typer.Option("--scale", help="percent: accuracies and Gini x100; raw: as they are.")
+        str,
+        typer.Option(
+            "--scale", help="percent (the default): accuracies and Gini x100; raw: as they are.", show_default=False
+        ),
     ] = "percent",
     spread: Annotated[
-        str, typer.Option("--spread", help="What the brackets hold: the std over seeds or clients.")
+        str,
+        typer.Option("--spread", help="The std in brackets: over seeds (the default) or clients.", show_default=False),
     ] = "seeds",
 ) -> None:
     """Finished runs as one table: a row for runs that differ only in their seed, mean (std over seeds), best in bold.
 
-    Examples:
+    RUN is a run folder, a pattern, or a folder of run folders. The notes below the table repeat the protocol.
 
+    \b
       fedchord table runs/*
-
       fedchord table runs --metric top1 --metric loss --column mean --column worst10
-
       fedchord table 'runs/mnist-*' --format latex > table.tex
     """
     from fedchord.check import one_of
@@ -83,23 +88,27 @@ def table(
 
 def plot(
     runs: Runs,
-    metric: Annotated[str, typer.Option("--metric", help="What is drawn: top1, loss, ...")] = "top1",
+    metric: Annotated[str, typer.Option("--metric", help="top1 (the default), loss, ...", show_default=False)] = "top1",
     to: Annotated[
         Path | None, typer.Option("--to", help="The file: .png, .pdf or .svg; by default KIND-METRIC.png.")
     ] = None,
     kind: Annotated[
-        str, typer.Option("--kind", help="curves over rounds; clients, worst to best; or shares in the mix.")
+        str,
+        typer.Option(
+            "--kind",
+            help="curves over rounds (the default); clients, worst to best; or shares in the mix.",
+            show_default=False,
+        ),
     ] = "curves",
-    column: Annotated[str, typer.Option("--column", help="For curves: mean, worst10, gini, ...")] = "mean",
+    column: Annotated[
+        str, typer.Option("--column", help="For curves: mean (the default), worst10, gini, ...", show_default=False)
+    ] = "mean",
 ) -> None:
     """Runs as a figure: the mean over seeds with a band of one std; runs that go on are drawn as far as they went.
 
-    Examples:
-
+    \b
       fedchord plot runs/*
-
       fedchord plot runs --metric loss --to loss.pdf
-
       fedchord plot runs --kind clients --to clients.png
     """
     from fedchord.studies import plots
@@ -121,12 +130,11 @@ def study_run(
 ) -> None:
     """Run a study: what is done is skipped, what was interrupted goes on. All settings are checked before it starts.
 
-    Examples:
+    FILE_or_NAME is a TOML file or one of `fedchord study list`; KEY=VALUE are run keys for all its runs, and seeds=1,2.
 
+    \b
       fedchord study run smoke
-
       fedchord study run 2_table3 --only FedAvg --only "MNIST K=50" seeds=1,2,3
-
       fedchord study run my-study.toml --out runs/mine executor=serial
     """
     from fedchord.studies import progress, study
@@ -170,10 +178,8 @@ def study_table(name: Name, pairs: Pairs = None, out: Out = None, scale: Scale =
 
     Without --scale and KEY=VALUE it shows what was run last into the folder.
 
-    Examples:
-
+    \b
       fedchord study table smoke
-
       fedchord study table 2_table3 --format markdown
     """
     from fedchord.check import one_of
@@ -190,8 +196,7 @@ def study_table(name: Name, pairs: Pairs = None, out: Out = None, scale: Scale =
 def study_list() -> None:
     """The studies that come with the library.
 
-    Example:
-
+    \b
       fedchord study list
     """
     from fedchord.studies import study

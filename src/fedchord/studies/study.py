@@ -285,6 +285,7 @@ def plan(study: Study, scale: str | None = None, pairs: Sequence[str] = ()) -> P
     """Every run of a study, checked before anything runs. The default scale is small, if the study has it."""
     owner = f"study {study.name}"
     chosen = scale or ("small" if "small" in study.scales else "")
+    require(bool(study.scales) or not chosen, owner, f"has no scales, got {chosen!r}")
     if chosen and chosen not in study.scales:
         raise unknown(f"scale of {owner}", chosen, study.scales)
     changes = study.scales.get(chosen, {}) | _command_line(owner, pairs)
