@@ -42,11 +42,9 @@ def main() -> None:
     *_, last = running
     kept = len(last.memory)
     print(
-        f"\nMemory: {CLIENTS:,} clients with a private TwoNN, {kept} of them ever sampled ({kept * MODEL:.0f} MB of models)\n"
+        f"\nMemory: {CLIENTS:,} clients with a private TwoNN, {kept} ever sampled ({kept * MODEL:.0f} MB of models)\n"
     )
-    print(
-        f"peak above the data and the libraries: {peak() - before:.0f} MB, largest worker included (target: within 1024 MB)"
-    )
+    print(f"peak above data and libraries: {peak() - before:.0f} MB, largest worker included (target: within 1024 MB)")
 
 
 if __name__ == "__main__":
