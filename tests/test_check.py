@@ -36,4 +36,5 @@ def test_unknown_names_the_nearest_match():
     line = str(check.unknown("method", "fedporx", ["fedavg", "fedprox"]))
     assert line == "unknown method 'fedporx'; did you mean 'fedprox'? (known: fedavg, fedprox)"
     assert "did you mean" not in str(check.unknown("method", "zzzzzz", ["fedavg"]))
+    assert "did you mean 'SuPerFed'" in str(check.unknown("label", "superfd", ["FedAvg", "SuPerFed"]))
     assert "did you mean 'fedavg'" in str(check.unknown("method", "FedAvg", ["fedavg"]))

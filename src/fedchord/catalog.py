@@ -9,16 +9,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fedchord.check import FedchordError, unknown
+from fedchord.clients.apfl import Apfl
+from fedchord.clients.ditto import Ditto
+from fedchord.clients.finetune import FineTune
+from fedchord.clients.pfedme import PFedMe
 from fedchord.clients.plain import Local, Plain
 from fedchord.clients.prox import Prox
 from fedchord.clients.scaffold import Scaffold
+from fedchord.clients.split import Split
+from fedchord.clients.superfed import SuPerFed
 from fedchord.mixing.static import BySize, Uniform
 from fedchord.rules import Algorithm, ClientRule, MixingRule, ServerRule
 from fedchord.servers.adaptive import Adagrad, Adam, Momentum, Yogi
-from fedchord.servers.step import ScaffoldStep, Step
+from fedchord.servers.step import Blend, ScaffoldStep, Step
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,15 @@ METHODS: dict[str, Method] = {
     "fedadam": Method(Plain, server=Adam, about="server Adam (Reddi et al., 2021)"),
     "fedyogi": Method(Plain, server=Yogi, about="server Yogi (Reddi et al., 2021)"),
     "fedadagrad": Method(Plain, server=Adagrad, about="server Adagrad (Reddi et al., 2021)"),
+    "fedavg-ft": Method(FineTune, about="FedAvg, then a few local epochs before use (control)"),
+    "lg-fedavg": Method(partial(Split, keeps="body"), about="private body, shared head (Liang et al., 2020)"),
+    "fedper": Method(Split, about="shared body, private head (Arivazhagan et al., 2019)"),
+    "fedrep": Method(partial(Split, alternate=True), about="private head first, then the body (Collins et al., 2021)"),
+    "apfl": Method(Apfl, about="mixture of the global and a private model (Deng et al., 2020)"),
+    "pfedme": Method(PFedMe, server=Blend, about="personal models by Moreau envelopes (Dinh et al., 2020)"),
+    "ditto": Method(Ditto, about="private model held near the global one (Li et al., 2021)"),
+    "superfed-mm": Method(SuPerFed, about="mode connectivity, one lambda per batch (thesis, chapter 2)"),
+    "superfed-lm": Method(partial(SuPerFed, layerwise=True, nu=2.0), about="the same, one lambda per layer and batch"),
 }
 
 MIXINGS: dict[str, Callable[..., MixingRule]] = {"by-size": BySize, "uniform": Uniform}
@@ -58,6 +74,8 @@ Parameters = dict[str, Any]
 
 def fields(rule: Callable[..., object]) -> dict[str, Any]:
     """A rule's hyperparameters and their defaults."""
+    if isinstance(rule, partial):
+        return fields(rule.func) | rule.keywords
     return {f.name: f.default for f in dataclasses.fields(rule)}  # type: ignore[arg-type]
 
 
@@ -110,4 +128,4 @@ def build(
 
 
 def _title(maker: Callable[..., object]) -> str:
-    return getattr(maker, "__name__", str(maker))
+    return _title(maker.func) if isinstance(maker, partial) else maker.__name__

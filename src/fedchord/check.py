@@ -84,7 +84,8 @@ def one_of(owner: str, name: str, value: object, options: Iterable[str]) -> str:
 def unknown(kind: str, name: str, options: Iterable[str]) -> FedchordError:
     """The error for a name nobody knows: the nearest match first, then the whole list if it is short."""
     known = sorted(options)
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    plain = {option.lower(): option for option in known}
+    near = difflib.get_close_matches(name.lower(), plain, n=1, cutoff=0.5)
+    hint = f"; did you mean {plain[near[0]]!r}?" if near else ""
     listing = f" (known: {', '.join(known)})" if len(known) <= 40 else ""
     return FedchordError(f"unknown {kind} {name!r}{hint}{listing}")

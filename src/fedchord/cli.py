@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,6 +33,8 @@ Settings = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]",
 
 def main(arguments: list[str] | None = None) -> None:
     """The entry point: a user's mistake is one line and exit code 2, Ctrl-C is exit code 130."""
+    # Idle threads of torch must sleep, not spin: beside the worker processes spinning costs up to ten times the run.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         code = app(args=arguments, prog_name="fedchord", standalone_mode=False)
     except FedchordError as error:
@@ -187,8 +190,8 @@ def new_method(
     from fedchord.studies.newmethod import new_method as write
 
     rule, test = write(name, to)
-    print(f"wrote {rule} and {test}; try: cd {to} && python -m pytest {test.name}")
-    print("then edit what is marked EDIT in both")
+    print(f"wrote {rule} and {test}")
+    print(f"try: python -m pytest {test}; then edit what is marked EDIT in both")
 
 
 @app.command(context_settings=SETTINGS)
@@ -228,3 +231,7 @@ def read_settings(settings: list[str]) -> RunConfig:
     if len(files) > 1:
         raise FedchordError(f"run: one settings file is enough, got {' and '.join(files)}")
     return RunConfig.from_toml(files[0], pairs) if files else RunConfig.from_pairs(pairs)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,7 @@ plain mean over clients; `std` is over clients (ddof 0); `pooled` treats all row
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,9 @@ ROWS = 4096
 POOLED = 50_000_000
 """How many scores are kept for the pooled value of metrics that need all rows at once."""
 ADDITIVE = frozenset({"top1", "top5", "loss"})
+
+
+Tune = Callable[[int, Tensors | None, ServerState], Tensors | None]
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,12 @@ def evaluate(
     memory: ClientMemory,
     split: str = "test",
     metrics: tuple[str, ...] | None = None,
+    tune: Tune | None = None,
 ) -> Evaluation:
-    """Measure every client's deployed model on its own rows of a split."""
+    """Measure every client's deployed model on its own rows of a split.
+
+    `tune(client, kept, state)` gives what a client deploys from; by default what it keeps.
+    """
     names = metrics or task.objective.metrics
     for name in names:
         find(name)
@@ -60,7 +67,7 @@ def evaluate(
         raise fail("evaluate", f"no client has {split} rows")
     values: dict[str, list[Tensor]] = {name: [] for name in names}
     kept: list[tuple[Tensor, Tensor]] = []
-    for group, model in _by_model(algorithm, task, state, memory, clients):
+    for group, model in _by_model(algorithm, task, state, memory, clients, tune):
         for part in _pieces(group, rows.sizes):
             scores, labels = _scores(task, federation, model, torch.cat([rows[client] for client in part]))
             offsets = torch.cat([torch.zeros(1, dtype=torch.int64), rows.sizes[part].cumsum(0)])
@@ -91,7 +98,7 @@ def _protocol(
 
 
 def _by_model(
-    algorithm: Algorithm, task: Task, state: ServerState, memory: ClientMemory, clients: list[int]
+    algorithm: Algorithm, task: Task, state: ServerState, memory: ClientMemory, clients: list[int], tune: Tune | None
 ) -> Iterator[tuple[list[int], Tensors]]:
     """Clients in runs that deploy the very same model, so that a shared model is used once for many."""
     group: list[int] = []
@@ -100,18 +107,15 @@ def _by_model(
         own = None
         if state.visits[client] > 0:
             own = memory.get(client) or {}
+        own = tune(client, own, state) if tune else own
         model = algorithm.client.deploy(task, state.broadcast, own)
         if current is not None and model["theta"] is not current["theta"]:
             yield group, current
             group = []
-        group, current = [*group, client] if not group else _append(group, client), model
+        group.append(client)
+        current = model
     if current is not None:
         yield group, current
-
-
-def _append(group: list[int], client: int) -> list[int]:
-    group.append(client)
-    return group
 
 
 def _pieces(clients: list[int], sizes: Tensor) -> Iterator[list[int]]:

@@ -80,6 +80,11 @@ class LocalOptimiser:
         self.training, self.lr, self._task = training, lr, task
         self._split: dict[str, tuple[Tensor, list[Tensor]]] = {}
 
+    @property
+    def eager_sgd(self) -> bool:
+        """Whether steps are plain SGD in place, so that a rule may fuse its own arithmetic with `descend`."""
+        return not self._task.traced and self.training.optimiser == "sgd" and self.training.clip == 0
+
     def init(self, trained: Tensors, moves: tuple[str, ...]) -> Tensors:
         """The optimiser's memory at the start of a phase."""
         if self.training.optimiser == "adam":
@@ -140,12 +145,16 @@ class LocalOptimiser:
             return
         kept = {f"momentum.{name}": memory[f"momentum.{name}"]} if momentum else {}
         slopes, lists = self._lists(slope, **{name: trained[name]}, **kept)
+        self.descend(lists[name], slopes, lists[f"momentum.{name}"] if momentum else [], decay)
+
+    def descend(self, values: list[Tensor], slopes: list[Tensor], velocities: list[Tensor], decay: float) -> None:
+        """One SGD step in place on lists of tensors; `velocities` is empty without momentum."""
         torch._fused_sgd_(
-            lists[name],
+            values,
             slopes,
-            lists[f"momentum.{name}"] if momentum else [],
+            velocities,
             weight_decay=decay,
-            momentum=momentum,
+            momentum=self.training.momentum,
             lr=self.lr,
             dampening=0.0,
             nesterov=False,
@@ -284,8 +293,17 @@ def local_round(
     phases = rule.phases(visit)
     visit = replace(visit, steps=sum(stream.steps(phase) for phase in phases))
     loss = data_loss(task, rule.received(visit), stream) if needs_loss else None
+    trained = train(rule, training, visit, stream, phases, key)
+    upload, kept = rule.finish(trained, visit)
+    return upload, kept, loss
+
+
+def train(
+    rule: ClientRule, training: Training, visit: Visit, stream: Stream, phases: tuple[Phase, ...], key: rng.Key
+) -> Tensors:
+    """The loop: phases, batches, steps. Returns the trained entries."""
     trained = clone(rule.start(visit))
-    optimiser = LocalOptimiser(training, info.lr, task)
+    optimiser = LocalOptimiser(training, visit.info.lr, visit.task)
     for index, phase in enumerate(phases):
         visit = replace(visit, phase=phase)
         memory = optimiser.init(trained, phase.moves)
@@ -293,10 +311,9 @@ def local_round(
         for t, batch in enumerate(stream.batches(index, phase)):
             before = trained, memory
             trained, memory = rule.step(trained, memory, visit, batch, rng.fold(here, t), optimiser)
-            if task.traced:
+            if visit.task.traced:
                 trained, memory = (_keep(batch["live"], *pair) for pair in zip((trained, memory), before, strict=True))
-    upload, kept = rule.finish(trained, visit)
-    return upload, kept, loss
+    return trained
 
 
 def _keep(live: Tensor, new: Tensors, old: Tensors) -> Tensors:

@@ -96,6 +96,11 @@ class Upload:
     stats: Tensors = field(default_factory=dict)
 
 
+def shared_model(shared: Tensors) -> Tensors:
+    """The whole model inside a broadcast: its parameters and buffers."""
+    return {"theta": shared["theta"], "buffers": shared["buffers"]}
+
+
 class ClientRule:
     """One client's work in one round, written for one client."""
 
@@ -127,11 +132,11 @@ class ClientRule:
 
     def start(self, visit: Visit) -> Tensors:
         """The trained entries at the start of the round; the loop copies them, so views of the broadcast are fine."""
-        return {"theta": visit.shared["theta"], "buffers": visit.shared["buffers"]}
+        return shared_model(visit.shared)
 
     def received(self, visit: Visit) -> Tensors:
         """The model whose training loss F_i is reported before the update: what the client received."""
-        return {"theta": visit.shared["theta"], "buffers": visit.shared["buffers"]}
+        return shared_model(visit.shared)
 
     def loss(self, trained: Tensors, visit: Visit, batch: Batch, key: rng.Key) -> tuple[Tensor, Tensors]:
         """The batch objective and the carried entries after it; override this to let autograd find the direction."""
@@ -170,7 +175,11 @@ class ClientRule:
 
     def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
         """The model the client would use, {"theta", "buffers"}; `own` is None for a client that never trained."""
-        return {"theta": shared["theta"], "buffers": shared["buffers"]}
+        return shared_model(shared)
+
+    def tuning(self, visit: Visit) -> tuple[Phase, ...]:
+        """Training that a client does before it deploys, from `start`; what it trains is given to `deploy` as `own`."""
+        return ()
 
     def endpoints(self, task: Task, shared: Tensors, own: Tensors | None) -> tuple[Tensors, Tensors] | None:
         """The two models of a lambda sweep (federated, own), or None where there are no two."""

@@ -73,6 +73,17 @@ class Layout:
         return tuple(dict.fromkeys(entry.module for entry in self.entries))
 
     @cached_property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """The slices of the vector by module, in the order of `modules`; neighbouring entries of a module are one slice."""
+        spans: dict[str, tuple[int, int]] = {}
+        for entry in self.entries:
+            start, stop = spans.get(entry.module, (entry.start, entry.start))
+            if stop != entry.start:
+                raise FedchordError(f"Layout: the parameters of {entry.module} are not neighbours")
+            spans[entry.module] = (start, entry.stop)
+        return tuple(spans.values())
+
+    @cached_property
     def counters(self) -> Tensor:
         """Which positions hold whole numbers (such as BatchNorm's batch count): combined by maximum, not by mean."""
         marks = torch.zeros(self.size, dtype=torch.bool)
@@ -117,6 +128,45 @@ class Layout:
         marks = torch.ones(self.size, dtype=torch.bool)
         marks[index] = False
         return marks.nonzero().flatten()
+
+    @cached_property
+    def _cuts(self) -> dict[tuple[str, ...], Cut]:
+        return {}
+
+    def cut(self, names: tuple[str, ...]) -> Cut:
+        """The cut of the vector into the named modules and the rest; made once per choice of names."""
+        if names not in self._cuts:
+            named = self.select(names)
+            self._cuts[names] = Cut(named, self.rest(named))
+        return self._cuts[names]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A parameter vector taken apart into named modules and the rest."""
+
+    named: Tensor
+    others: Tensor
+
+    @cached_property
+    def _tail(self) -> bool:
+        """Whether the named modules are the end of the vector, so that slices do instead of index vectors."""
+        return bool(len(self.named) == 0 or self.named[0] == len(self.others))
+
+    @cached_property
+    def _places(self) -> Tensor:
+        return torch.argsort(torch.cat([self.others, self.named]))
+
+    def split(self, vector: Tensor) -> tuple[Tensor, Tensor]:
+        """(named, others) of a vector."""
+        if self._tail:
+            return vector[len(self.others) :], vector[: len(self.others)]
+        return vector[self.named], vector[self.others]
+
+    def join(self, named: Tensor, others: Tensor) -> Tensor:
+        """The vector with these parts."""
+        whole = torch.cat([others, named])
+        return whole if self._tail else whole[self._places]
 
 
 def _belongs(entry: str, name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from fedchord.rules import ClientRule, Upload, Visit
+from fedchord.rules import ClientRule, Upload, Visit, shared_model
 from fedchord.task import Task
 from fedchord.tensors import Tensors
 
@@ -31,7 +31,7 @@ class Local(ClientRule):
     mixes: ClassVar[tuple[str, ...]] = ()
 
     def init(self, task: Task, shared: Tensors, key: int) -> Tensors:
-        return {"theta": shared["theta"], "buffers": shared["buffers"]}
+        return shared_model(shared)
 
     def start(self, visit: Visit) -> Tensors:
         return visit.own
@@ -43,4 +43,4 @@ class Local(ClientRule):
         return Upload(), trained
 
     def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
-        return own or {"theta": shared["theta"], "buffers": shared["buffers"]}
+        return own or shared_model(shared)

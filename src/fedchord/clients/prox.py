@@ -25,6 +25,9 @@ class Prox(ClientRule):
         check.at_least("Prox", "mu", self.mu, 0)
 
     def direction(self, trained: Tensors, visit: Visit, batch: Batch, key: rng.Key) -> Tensors:
-        slope = visit.slope(trained, batch, key)
-        slope["theta"] = slope["theta"].add(trained["theta"] - visit.shared["theta"], alpha=self.mu)
-        return slope
+        return pulled(visit.slope(trained, batch, key), trained, visit, self.mu)
+
+
+def pulled(slope: Tensors, trained: Tensors, visit: Visit, mu: float) -> Tensors:
+    """A slope with mu (theta - theta_g), the gradient of the proximal term, added."""
+    return slope | {"theta": slope["theta"].add(trained["theta"] - visit.shared["theta"], alpha=mu)}

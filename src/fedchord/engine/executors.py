@@ -25,9 +25,9 @@ from fedchord import rng
 from fedchord.check import FedchordError
 from fedchord.data.federation import Federation
 from fedchord.engine.memory import ClientMemory
-from fedchord.local import ClientStream, Training, local_round
+from fedchord.local import ClientStream, Training, local_round, train
 from fedchord.round import Results
-from fedchord.rules import Algorithm, Phase, RoundInfo, Upload
+from fedchord.rules import Algorithm, ClientRule, Phase, RoundInfo, ServerState, Upload, Visit
 from fedchord.task import Batch, Task
 from fedchord.tensors import Tensors
 
@@ -76,6 +76,28 @@ class Work:
             rng.key(self.seed, "local", client, info.round),
             self.needs_loss,
         )
+
+    def tune(self, client: int, kept: Tensors | None, state: ServerState) -> Tensors | None:
+        """What a client deploys from: what it keeps, or what the training its rule asks for before deployment gives."""
+        if type(self.algorithm.client).tuning is ClientRule.tuning:
+            return kept
+        before = max(state.round - 1, 0)
+        info = RoundInfo(
+            before,
+            max(state.round, 1),
+            self.federation.num_clients,
+            1,
+            self.training.rate(before),
+            self.training.epochs,
+            key=0,
+        )
+        shared, stream = state.broadcast, self.stream(client, state.round)
+        visit = Visit(self.task, shared, self.own(client, kept, shared), info, client, stream.size)
+        phases = self.algorithm.client.tuning(visit)
+        if not phases:
+            return kept
+        key = rng.key(self.seed, "tune", client, state.round)
+        return train(self.algorithm.client, self.training, visit, stream, phases, key)
 
 
 class Cut:

@@ -122,7 +122,9 @@ def simulate(
             up += 0 if results.losses is None else 4 * len(ids)
             due = state.round == rounds or (eval_every > 0 and state.round % eval_every == 0)
             seconds = time.perf_counter() - start
-            measured = evaluate(algorithm, task, federation, state, memory, metrics=metrics) if due else None
+            measured = None
+            if due:
+                measured = evaluate(algorithm, task, federation, state, memory, metrics=metrics, tune=work.tune)
             if checkpoints and (state.round == rounds or (checkpoints.every and state.round % checkpoints.every == 0)):
                 checkpoint.save(checkpoints.folder, state, memory, checkpoints.fingerprint)
             losses, log = results.losses, dict(mix.log)

@@ -42,6 +42,20 @@ class ScaffoldStep(ServerRule):
         return broadcast | moved(broadcast, update, self.lr) | {"control": control}, state
 
 
+@final
+@dataclass(frozen=True)
+class Blend(ServerRule):
+    """theta <- (1 - beta) theta + beta sum_i p_i theta_i: pFedMe's averaging (Dinh et al., 2020); beta = 1 is the mean."""
+
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        check.positive("Blend", "beta", self.beta)
+
+    def step(self, broadcast: Tensors, update: Update, state: Tensors, info: RoundInfo) -> tuple[Tensors, Tensors]:
+        return broadcast | moved(broadcast, update, self.beta), state
+
+
 def moved(broadcast: Tensors, update: Update, lr: float) -> Tensors:
     """The mixed entries after a step of length lr along the mixed update."""
     return {name: broadcast[name].add(change, alpha=lr) for name, change in update.mix.items()}

@@ -10,7 +10,11 @@ from pathlib import Path
 from fedchord.catalog import METHODS
 from fedchord.check import FedchordError, require
 
-RULE = '''"""@NAME@: say in plain words what it does."""
+RULE = '''"""@NAME@: EDIT: say in plain words what it does.
+
+It is used as `Algorithm(@CLASS@(), BySize(), Step())` with `fedchord.simulate`; see test_@MODULE@.py. To name it on the
+command line, put this file into src/fedchord/clients/ and add a line to METHODS in src/fedchord/catalog.py.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +60,11 @@ from @MODULE@ import @CLASS@
 from torch import nn
 
 from fedchord import Algorithm, FedchordError, Task, federate, simulate
+from fedchord.clients.plain import Plain
 from fedchord.data import Iid, from_arrays
 from fedchord.local import ClientStream, Training, local_round
 from fedchord.mixing.static import BySize
-from fedchord.rules import ClientRule, RoundInfo
+from fedchord.rules import Phase, RoundInfo
 from fedchord.servers.step import Step
 
 TRAINING = Training(epochs=2, batch=5, lr=0.1)
@@ -91,8 +96,7 @@ def test_one_round_is_the_plain_loop():
     model.load_state_dict(TASK.state_dict(shared["theta"], shared["buffers"]))
     received = [p.detach().clone() for p in model.parameters()]
     optimiser = torch.optim.SGD(model.parameters(), lr=TRAINING.lr)
-    phase = ClientRule().phases(_visit(shared))[0]
-    for batch in stream(federation).batches(0, phase):
+    for batch in stream(federation).batches(0, Phase(epochs=TRAINING.epochs)):
         away = sum(((p - r) ** 2).sum() for p, r in zip(model.parameters(), received, strict=True))
         loss = nn.functional.cross_entropy(model(batch["x"]), batch["y"]) + 0.5 / 2 * away  # EDIT: your formula
         optimiser.zero_grad()
@@ -102,16 +106,9 @@ def test_one_round_is_the_plain_loop():
     assert torch.allclose(one_round(@CLASS@(strength=0.5), federation, shared), expected, atol=1e-5)
 
 
-def _visit(shared):
-    from fedchord.rules import Visit
-
-    info = RoundInfo(0, 1, 3, 3, TRAINING.lr, TRAINING.epochs, 1)
-    return Visit(TASK, shared, {}, info, client=0, size=16)
-
-
 def test_without_strength_it_is_fedavg():  # EDIT: a case where your rule must equal a known one
     federation, shared = clients(), TASK.init(3)
-    plain = one_round(ClientRule(), federation, shared)
+    plain = one_round(Plain(), federation, shared)
     assert torch.allclose(one_round(@CLASS@(strength=0), federation, shared), plain, atol=1e-6)
 
 

@@ -56,7 +56,8 @@ def plot(
         figure = shares(groups, notes)
     to.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
-    figure.savefig(to, dpi=150, bbox_inches="tight")
+    legends = [legend for axes in figure.axes if (legend := axes.get_legend()) is not None]
+    figure.savefig(to, dpi=150, bbox_inches="tight", bbox_extra_artists=legends or None)
     return notes
 
 
@@ -267,6 +268,8 @@ def _value_axis(axes: Axes, metric: str, more: str) -> None:
     axes.set_ylabel(metric + more)
     if metric in SHARES:
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, decimals=None))
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, -0.02), min(high, 1.02))  # a band may reach beyond what is possible
 
 
 def _names(groups: Sequence[Group]) -> list[str]:
@@ -281,4 +284,5 @@ def _legend(axes: Axes, groups: Sequence[Group]) -> None:
     number = f"{counts.pop()} seeds" if len(counts) == 1 else "n seeds"
     title = None if number == "1 seeds" else f"mean and std over {number}"
     look: dict[str, Any] = {"frameon": False, "fontsize": 9, "title_fontsize": 9, "alignment": "left"}
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), title=title, **look)
+    legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), title=title, **look)
+    legend.set_in_layout(False)  # a long name makes the sheet wider, not the axes narrower

@@ -17,8 +17,8 @@ LINES = 15
 class Progress(Protocol):
     """What a run tells while it goes on."""
 
-    def begin(self, label: str, rounds: int, done: int = 0) -> None:
-        """A run starts, or goes on after `done` rounds."""
+    def begin(self, label: str, rounds: int, done: int = 0, unit: str = "round") -> None:
+        """Something of so many rounds (or other units) starts, or goes on after `done` of them."""
 
     def update(self, round: int, metric: str = "", value: float | None = None) -> None:
         """A round has ended; the metric is the newest one measured."""
@@ -33,7 +33,7 @@ class Progress(Protocol):
 class Silent:
     """Says nothing."""
 
-    def begin(self, label: str, rounds: int, done: int = 0) -> None: ...
+    def begin(self, label: str, rounds: int, done: int = 0, unit: str = "round") -> None: ...
 
     def update(self, round: int, metric: str = "", value: float | None = None) -> None: ...
 
@@ -48,11 +48,11 @@ class Lines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._rounds = self._done = 0
-        self._start = 0.0
+        self._start, self._unit = 0.0, "round"
 
-    def begin(self, label: str, rounds: int, done: int = 0) -> None:
-        self._rounds, self._done, self._start = rounds, done, time.perf_counter()
-        self.say(f"{label}: {rounds} rounds" + (f", going on after round {done}" if done else ""))
+    def begin(self, label: str, rounds: int, done: int = 0, unit: str = "round") -> None:
+        self._rounds, self._done, self._unit, self._start = rounds, done, unit, time.perf_counter()
+        self.say(f"{label}: {rounds} {unit}s" + (f", going on after {unit} {done}" if done else ""))
 
     def update(self, round: int, metric: str = "", value: float | None = None) -> None:
         every = math.ceil(self._rounds / LINES)
@@ -61,7 +61,7 @@ class Lines:
         measured = "" if value is None else f": {metric} {value:.4f}"
         left = (time.perf_counter() - self._start) / max(1, round - self._done) * (self._rounds - round)
         rest = f", about {duration(left)} left" if round < self._rounds else ""
-        self.say(f"round {round} of {self._rounds}{measured}{rest}")
+        self.say(f"{self._unit} {round} of {self._rounds}{measured}{rest}")
 
     def say(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
@@ -79,7 +79,7 @@ class Bar:
         self._bar: rich.progress.Progress | None = None
         self._task: rich.progress.TaskID | None = None
 
-    def begin(self, label: str, rounds: int, done: int = 0) -> None:
+    def begin(self, label: str, rounds: int, done: int = 0, unit: str = "round") -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 

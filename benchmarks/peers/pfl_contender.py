@@ -1,0 +1,89 @@
+"""pfl's time for a job, through its own federated averaging and simulated backend.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+os.environ["PFL_PYTORCH_DEVICE"] = "cpu"  # otherwise pfl asks for a GPU at every batch
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pfl.aggregate.simulate import SimulatedBackend
+from pfl.algorithm.base import NNAlgorithmParams
+from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.data.federated_dataset import FederatedDataset
+from pfl.data.pytorch import PyTorchTensorDataset
+from pfl.data.sampling import get_user_sampler
+from pfl.hyperparam.base import NNTrainHyperParams
+from pfl.model.pytorch import PyTorchModel
+from torch import nn
+from works import Job, contend
+
+
+class Network(nn.Sequential):
+    """The job's model in plain torch, with the loss that pfl asks of a model."""
+
+    def __init__(self, job: Job) -> None:
+        channels, height, width = job.shape
+        inputs = channels * height * width
+        if job.model == "twocnn":
+            first = [nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
+            second = [nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+            hidden = [nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU()]
+            super().__init__(*first, *second, *hidden, nn.Linear(512, job.classes))
+        elif job.model == "twonn":
+            hidden = [nn.Linear(inputs, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU()]
+            super().__init__(nn.Flatten(), *hidden, nn.Linear(200, job.classes))
+        else:
+            super().__init__(nn.Flatten(), nn.Linear(inputs, job.classes))
+
+    def loss(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self(inputs), labels)
+
+    def metrics(self, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+        """Asked for before the first round only, which is not counted."""
+        return {"loss": self.loss(inputs, labels).item()}
+
+
+def clients(job: Job) -> FederatedDataset:
+    """The job's clients, drawn as pfl recommends; their batches are cut once."""
+    x, y = job.data()
+    inputs, labels = torch.from_numpy(x).float() / 255, torch.from_numpy(y)
+    pairs = zip(inputs.split(job.rows), labels.split(job.rows), strict=True)
+    data = [PyTorchTensorDataset(pair, user_id=str(number)) for number, pair in enumerate(pairs)]
+    return FederatedDataset(data.__getitem__, get_user_sampler("minimize_reuse", range(job.clients)))
+
+
+def rounds(job: Job, count: int, options: argparse.Namespace) -> Iterator[None]:
+    """Federated averaging, one round at a time: a later run goes on where the one before stopped."""
+    torch.set_num_threads(int(os.environ.get("THREADS", 1)))
+    np.random.seed(0)  # noqa: NPY002  (pfl draws from the global generator; workers must agree)
+    torch.manual_seed(0)
+    network = Network(job)
+
+    def sgd(parameters: Iterator[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr, job.momentum, weight_decay=job.weight_decay)
+
+    model = PyTorchModel(network, sgd, torch.optim.SGD(network.parameters(), 1.0))
+    data = clients(job)
+    backend = SimulatedBackend(data, data)
+    algorithm = FederatedAveraging()
+    training = NNTrainHyperParams(
+        local_batch_size=job.batch, local_num_epochs=job.epochs, local_learning_rate=job.lr
+    )
+    for number in range(count):
+        plan = NNAlgorithmParams(number + 1, evaluation_frequency=count, train_cohort_size=job.cohort, val_cohort_size=0)
+        model = algorithm.run(plan, backend, model, training, send_metrics_to_platform=False)
+        yield
+
+
+if __name__ == "__main__":
+    contend(rounds)

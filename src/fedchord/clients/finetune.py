@@ -1,0 +1,40 @@
+"""Fine-tuned FedAvg: the control that decides whether a personal method earns its keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from fedchord import check
+from fedchord.rules import ClientRule, Phase, Upload, Visit, shared_model
+from fedchord.task import Task
+from fedchord.tensors import Tensors
+
+
+@final
+@dataclass(frozen=True)
+class FineTune(ClientRule):
+    """FedAvg whose clients deploy a locally adapted copy of the global model.
+
+    form="global": the last global model after `tune_epochs` epochs on the client's training rows, for every client, also one
+    that was never sampled. form="last": the client's own model at the end of its last round, which costs nothing.
+    """
+
+    deploys: ClassVar[str] = "the global model after local epochs, or the client's last local copy (see form)"
+
+    form: str = "global"
+    tune_epochs: int = 1
+
+    def __post_init__(self) -> None:
+        check.one_of("FineTune", "form", self.form, ("global", "last"))
+        check.whole("FineTune", "tune_epochs", self.tune_epochs)
+
+    def tuning(self, visit: Visit) -> tuple[Phase, ...]:
+        return (Phase(epochs=self.tune_epochs, name="tune"),) if self.form == "global" else ()
+
+    def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
+        upload, _ = ClientRule.finish(self, trained, visit)
+        return upload, shared_model(trained) if self.form == "last" else {}
+
+    def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
+        return own or shared_model(shared)

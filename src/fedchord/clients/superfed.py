@@ -1,0 +1,175 @@
+"""SuPerFed: personal models by mode connectivity between the global model and a private one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fedchord import check, rng
+from fedchord.clients.prox import pulled
+from fedchord.local import LocalOptimiser
+from fedchord.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, shared_model
+from fedchord.task import Batch, Task
+from fedchord.tensors import Tensors
+
+
+BLOCK = 1 << 16
+"""How many parameters are handled at a time, so that a block of each vector stays in the cache."""
+
+
+@final
+@dataclass(frozen=True)
+class SuPerFed(ClientRule):
+    """Trains all models on the line between the federated model f and a private model l (thesis, chapter 2).
+
+    With g the received model and lam drawn anew for every batch, uniform on [0, 1), one for the whole model (MM) or one
+    per module (LM, `layerwise`; all tensors of a module share it), the batch objective is
+
+        J(f, l) = loss((1 - lam) f + lam l) + (mu / 2) ||f - g||^2 + nu cos^2(f, l).
+
+    One gradient G at the mixed point serves both ends (departs: E1, E2):
+
+        dJ/df = (1 - lam) G + mu (f - g) + 2 nu c (l / (|f| |l|) - c f / |f|^2),   c = cos(f, l),
+        dJ/dl =      lam  G              + 2 nu c (f / (|f| |l|) - c l / |l|^2).
+
+    The cosine is over all trainable parameters, for MM and LM. Before round floor(warmup T) (or `start_round`, a round counted from
+    0, where given) lam is 0, l is frozen and the cosine is off: FedProx, or FedAvg for mu = 0. l starts at random,
+    differently per client, and never leaves it; only f travels. Momentum and weight decay act on both models.
+
+    BatchNorm statistics are those of f; those of a mixed model are recomputed on the client's training data when it is
+    evaluated. `blend` is the lam a client deploys with.
+    """
+
+    deploys: ClassVar[str] = "(1 - blend) g + blend l; the global model g if the client never trained after the warm-up"
+
+    layerwise: bool = False
+    mu: float = 0.01
+    nu: float = 1.0
+    warmup: float = 0.4
+    start_round: int | None = None
+    blend: float = 0.5
+
+    def __post_init__(self) -> None:
+        check.at_least("SuPerFed", "mu", self.mu, 0)
+        check.at_least("SuPerFed", "nu", self.nu, 0)
+        check.between("SuPerFed", "warmup", self.warmup, 0, 1)
+        check.between("SuPerFed", "blend", self.blend, 0, 1)
+        if self.start_round is not None:
+            check.whole("SuPerFed", "start_round", self.start_round)
+
+    def mixes_in(self, info: RoundInfo) -> bool:
+        """Whether the private model takes part in a round: t >= L."""
+        begin = math.floor(self.warmup * info.rounds + 1e-9) if self.start_round is None else self.start_round
+        return info.round >= begin
+
+    def init(self, task: Task, shared: Tensors, key: int) -> Tensors:
+        return {"own": task.fresh(key)["theta"], "trained": torch.zeros(1)}
+
+    def phases(self, visit: Visit) -> tuple[Phase, ...]:
+        return (Phase(("pair",) if self.mixes_in(visit.info) else ("theta",), visit.info.epochs),)
+
+    def start(self, visit: Visit) -> Tensors:
+        if not self.mixes_in(visit.info):
+            return shared_model(visit.shared)
+        return {"pair": torch.stack([visit.shared["theta"], visit.own["own"]]), "buffers": visit.shared["buffers"]}
+
+    def direction(self, trained: Tensors, visit: Visit, batch: Batch, key: rng.Key) -> Slope:
+        if "pair" not in trained:
+            if self.mu == 0:
+                return ClientRule.direction(self, trained, visit, batch, key)
+            return pulled(visit.slope(trained, batch, key), trained, visit, self.mu)
+        pair = trained["pair"]
+        lam = self._lambda(visit.task, key)
+        mixed = torch.lerp(pair[0], pair[1], lam)
+        gradient, buffers = visit.task.grad(mixed, trained["buffers"], batch, key)
+        return {"pair": self._slopes(pair, gradient, lam, visit.shared["theta"]), "buffers": buffers}
+
+    def _lambda(self, task: Task, key: rng.Key) -> Tensor:
+        """One lam for all parameters, shape (1,), or one per module spread over its parameters."""
+        if not self.layerwise:
+            return rng.uniform(key, 1)
+        return task.layout.spread(rng.uniform(key, len(task.layout.modules)))
+
+    def _slopes(self, pair: Tensor, gradient: Tensor, lam: Tensor, anchor: Tensor) -> Tensor:
+        """dJ/df and dJ/dl as the rows of one matrix."""
+        f, l = pair  # noqa: E741
+        near, far, cross = self._cosine(f @ f, f @ l, l @ l)
+        to_f = (1 - lam) * gradient + (self.mu + near) * f + cross * l - self.mu * anchor
+        to_l = lam * gradient + cross * f + far * l
+        return torch.stack([to_f, to_l])
+
+    def _cosine(self, ff: Tensor, fl: Tensor, ll: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradient of nu cos^2 in f is near f + cross l, in l it is cross f + far l; from three inner products."""
+        ff, ll = ff.clamp_min(1e-30), ll.clamp_min(1e-30)
+        cross = 2 * self.nu * fl / (ff * ll)
+        return -cross * fl / ff, -cross * fl / ll, cross
+
+    def step(
+        self, trained: Tensors, memory: Tensors, visit: Visit, batch: Batch, key: rng.Key, optimiser: LocalOptimiser
+    ) -> tuple[Tensors, Tensors]:
+        """As `direction` and the optimiser say; in eager SGD, in blocks that stay in the processor's cache."""
+        if "pair" not in trained or not optimiser.eager_sgd:
+            return ClientRule.step(self, trained, memory, visit, batch, key, optimiser)
+        task, pair = visit.task, trained["pair"]
+        if "mixed" not in memory:
+            memory |= {"mixed": torch.empty_like(pair[0]), "block": torch.empty(2, BLOCK)}
+        pieces = self._pieces(task, key)
+        products = _mix(pair, memory["mixed"], pieces)
+        gradient, _ = task.grad(memory["mixed"], trained["buffers"], batch, key, task.scratch(memory["mixed"]))
+        near, far, cross = (float(value) for value in self._cosine(*products))
+        velocity, anchor, decay = memory.get("momentum.pair"), visit.shared["theta"], optimiser.training.weight_decay
+        for lam, start, stop in pieces:
+            here = slice(start, stop)
+            (f, l), slope, block = pair[:, here], gradient[here], memory["block"][:, : stop - start]  # noqa: E741
+            to_f, to_l = torch.mul(slope, 1 - lam, out=block[0]), torch.mul(slope, lam, out=block[1])
+            to_f.add_(l, alpha=cross)
+            to_l.add_(f, alpha=cross)
+            if self.mu:
+                to_f.add_(anchor[here], alpha=-self.mu)
+            moments = ([], []) if velocity is None else ([velocity[0, here]], [velocity[1, here]])
+            # what multiplies the model itself goes in with the weight decay
+            optimiser.descend([f], [to_f], moments[0], decay + self.mu + near)
+            optimiser.descend([l], [to_l], moments[1], decay + far)
+        return trained, memory
+
+    def _pieces(self, task: Task, key: rng.Key) -> list[tuple[float, int, int]]:
+        """Blocks of the parameter vector, each with its lam."""
+        spans = task.layout.spans if self.layerwise else ((0, task.layout.size),)
+        lams = rng.uniform(key, len(spans)).tolist()
+        return [
+            (lam, at, min(at + BLOCK, stop))
+            for lam, (start, stop) in zip(lams, spans, strict=True)
+            for at in range(start, stop, BLOCK)
+        ]
+
+    def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
+        f = trained["pair"][0] if "pair" in trained else trained["theta"]
+        own = visit.own
+        if "pair" in trained:
+            own = {"own": trained["pair"][1], "trained": visit.own["trained"] + 1}
+        return Upload(mix={"theta": f - visit.shared["theta"]}, carry={"buffers": trained["buffers"]}), own
+
+    def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
+        if not own or not own["trained"]:
+            return shared_model(shared)
+        return {"theta": torch.lerp(shared["theta"], own["own"], self.blend), "buffers": shared["buffers"]}
+
+    def endpoints(self, task: Task, shared: Tensors, own: Tensors | None) -> tuple[Tensors, Tensors] | None:
+        if not own or not own["trained"]:
+            return None
+        return shared_model(shared), {"theta": own["own"], "buffers": shared["buffers"]}
+
+
+def _mix(pair: Tensor, mixed: Tensor, pieces: list[tuple[float, int, int]]) -> Tensor:
+    """Write (1 - lam) f + lam l, and give <f, f>, <f, l>, <l, l> from the same pass, summed over blocks in float64."""
+    total = torch.zeros(3, dtype=torch.float64)
+    for lam, start, stop in pieces:
+        both = pair[:, start:stop]
+        torch.lerp(both[0], both[1], lam, out=mixed[start:stop])
+        total[:2] += torch.mv(both, both[0])
+        total[2] += torch.linalg.vector_norm(both[1]).double().square()
+    return total

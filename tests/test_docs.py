@@ -1,0 +1,238 @@
+"""The documents hold: their code runs, their commands exist, their links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fedchord import catalog
+from fedchord.rules import ClientRule
+from fedchord.studies.config import RunConfig
+from fedchord.studies.runs import execute
+
+with warnings.catch_warnings():  # typer uses names that click deprecates
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import click
+    import typer
+    from typer.testing import CliRunner
+
+    from fedchord.cli import app, read_settings
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md")))
+}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(name: str, language: str) -> list[tuple[int, str]]:
+    """The code blocks of a document in one language: the line before each, and its text."""
+    text = DOCUMENTS[name]
+    return [(text.count("\n", 0, m.start(2)), m[2]) for m in BLOCK.finditer(text) if m[1] == language]
+
+
+def follow(name: str) -> dict[str, Any]:
+    """Run the Python blocks of a document in order, in one namespace; line numbers are those of the document."""
+    namespace: dict[str, Any] = {"__name__": Path(name).stem}
+    for line, code in blocks(name, "python"):
+        exec(compile("\n" * line + code, name, "exec", dont_inherit=True), namespace)
+    return namespace
+
+
+# -- code ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_quickstart_runs_as_it_stands(tmp_path):
+    ((_, code),) = blocks("README.md", "python")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 15
+    script = tmp_path / "quickstart.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shown = re.findall(r"^round +(\d+): mean accuracy (0\.\d+), worst tenth (0\.\d+)$", done.stdout, re.MULTILINE)
+    assert [int(number) for number, _, _ in shown] == [5, 10, 15, 20]
+    assert float(shown[-1][1]) > 0.5
+
+
+def test_the_round_by_hand_is_the_round_of_the_simulator():
+    assert follow("docs/the-round.md")["simulated"].round == 1
+
+
+def contract() -> ModuleType:
+    """The contract tests, to be called for a method that is not in the library."""
+    spec = importlib.util.spec_from_file_location("contract_of_the_tutorial", ROOT / "tests/contract/test_catalogue.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="class")
+def tutorial():
+    """docs/write-a-rule.md, followed literally; its method is taken out of the catalogue afterwards."""
+    tables: tuple[dict[str, Any], ...] = (catalog.METHODS, catalog.MIXINGS, catalog.SERVERS)
+    before = [dict(table) for table in tables]
+    try:
+        yield follow("docs/write-a-rule.md")
+    finally:
+        for table, old in zip(tables, before, strict=True):
+            table.clear()
+            table.update(old)
+
+
+class TestWriteARule:
+    def test_it_makes_a_method(self, tutorial):
+        algorithm = catalog.build("shrink", {"pull": 0.5, "share": 0.1})
+        assert algorithm.client == tutorial["Shrink"](pull=0.5) and algorithm.mixing == tutorial["Loudest"](share=0.1)
+        assert tutorial["last"] < tutorial["first"]
+
+    def test_the_method_keeps_the_contract(self, tutorial, tmp_path):
+        """What the page promises of a method that is listed."""
+        kept = []
+        for title, check in inspect.getmembers(contract(), inspect.isfunction):
+            wanted = set(inspect.signature(check).parameters)
+            if title.startswith("test_") and "name" in wanted and title != "test_learns_something":
+                folder = tmp_path / title
+                folder.mkdir()
+                check(**{key: value for key, value in {"name": "shrink", "tmp_path": folder}.items() if key in wanted})
+                kept.append(title)
+        assert len(kept) >= 10
+
+
+# -- commands ------------------------------------------------------------------------------------------------------
+
+
+def commands(name: str) -> list[str]:
+    """The fedchord commands in the code of a document, in blocks and in the text."""
+    lines = [line for _, code in blocks(name, "sh") for line in code.splitlines()]
+    inline = re.findall(r"`([^`\n]+)`", BLOCK.sub("", DOCUMENTS[name]))
+    found = [text.partition("#")[0].strip() for text in (*lines, *inline)]
+    return [text for text in found if text.startswith("fedchord ")]
+
+
+def resolve(text: str) -> list[str]:
+    """The words of a command that name it, such as ["study", "run"]; fails if there is no such command."""
+    here, names = typer.main.get_command(app), []
+    for word in text.split()[1:]:
+        if not isinstance(here, click.Group):
+            break
+        assert word in here.commands, f"{text}: no command {word!r}"
+        here = here.commands[word]
+        names.append(word)
+    assert not isinstance(here, click.Group), f"{text}: which command?"
+    return names
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_command_exists(name):
+    for words in {tuple(resolve(text)) for text in commands(name)}:
+        done = CliRunner().invoke(app, [*words, "--help"])
+        assert done.exit_code == 0 and "Usage" in done.output, words
+
+
+def test_the_readme_shows_every_command():
+    def leaves(group: click.Group) -> list[list[str]]:
+        parts = {name: leaves(c) if isinstance(c, click.Group) else [[]] for name, c in group.commands.items()}
+        return [[name, *rest] for name, below in parts.items() for rest in below]
+
+    root = typer.main.get_command(app)
+    assert isinstance(root, click.Group)
+    shown = [resolve(text) for text in commands("README.md")]
+    hidden = [" ".join(words) for words in leaves(root) if words not in (*shown, ["demo"], ["study", "list"])]
+    assert not hidden, f"not in the README: {hidden}"
+
+
+def test_the_settings_in_the_readme_are_good():
+    checked = 0
+    for text in commands("README.md"):
+        words = text.split()
+        settings = [word for word in words[2:] if "=" in word]
+        if words[1] in ("run", "data") and settings and not words[2].endswith(".toml"):
+            cohort = [] if words[1] == "run" else ["cohort=all"]
+            assert isinstance(read_settings([*settings, *cohort]), RunConfig)
+            checked += 1
+    assert checked >= 3
+
+
+def test_every_make_target_exists():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for name, text in DOCUMENTS.items():
+        for target in re.findall(r"(?:^|`)make ([a-z]+)", text, re.MULTILINE):
+            assert target in targets, f"{name}: make {target}"
+
+
+def test_the_readme_opens_with_the_two_commands():
+    _, code = blocks("README.md", "sh")[0]
+    assert [line.split("#")[0].strip() for line in code.splitlines()] == ["make demo", "make test"]
+
+
+# -- facts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/thesis-map.md"])
+def test_every_method_is_named(name):
+    assert not [method for method in catalog.METHODS if f"`{method}`" not in DOCUMENTS[name]]
+
+
+def test_every_hook_is_in_the_table():
+    table = re.findall(r"^\| (`.+?) \|", DOCUMENTS["docs/write-a-rule.md"], re.MULTILINE)
+    hooks = [name for name, _ in inspect.getmembers(ClientRule, inspect.isfunction) if not name.startswith("_")]
+    assert not [hook for hook in hooks if not re.search(rf"`{hook}[`(]", "\n".join(table))]
+
+
+def test_every_erratum_has_a_row():
+    rows = re.findall(r"^\| (E\d+) \| .+ \| .+ \|$", DOCUMENTS["docs/thesis-map.md"], re.MULTILINE)
+    assert rows == [f"E{number}" for number in range(1, 30)]
+
+
+def test_decisions_are_numbered():
+    numbers = re.findall(r"^(\d+)\. ", DOCUMENTS["docs/decisions.md"], re.MULTILINE)
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+
+
+def test_the_protocol_names_what_the_summary_holds():
+    settings = ["rounds=1", "clients=4", "cohort=2", "model=logreg", "executor=serial", "split=iid"]
+    summary = execute(RunConfig.from_pairs(settings))
+    text = DOCUMENTS["docs/protocol.md"]
+    assert set(re.findall(r"`protocol\.(\w+)`", text)) <= set(summary["protocol"])
+    for key in ("config", "versions", "git", "seconds", "bytes", "per_client"):
+        assert key in summary and f"`{key}`" in text
+    for values in summary["metrics"].values():
+        assert not [key for key in values if f"`{key}`" not in text]
+    assert not [metric for metric in summary["metrics"] if f"`{metric}`" not in text]
+
+
+# -- links and words -----------------------------------------------------------------------------------------------
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that GitHub makes of a document's headings."""
+    titles = re.findall(r"^#+ (.+)$", BLOCK.sub("", path.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_link_leads_somewhere(name):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", BLOCK.sub("", DOCUMENTS[name])):
+        if re.match(r"https?://", target):
+            continue
+        path = (ROOT / name).parent / target if target else ROOT / name
+        assert path.exists(), f"{name}: {target}"
+        assert path.resolve().is_relative_to(ROOT), f"{name}: {target} is outside the repository"
+        assert not anchor or anchor in anchors(path), f"{name}: {target}#{anchor}"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_no_document_names_a_machine(name):
+    found = re.search(r"(?<![\w.])/(?:work|tmp|home|root|usr|opt|mnt|var)\b|\.\./shared|localhost", DOCUMENTS[name])
+    assert found is None, f"{name}: {found}"
