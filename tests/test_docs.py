@@ -140,6 +140,12 @@ def test_every_command_exists(name):
         assert done.exit_code == 0 and "Usage" in done.output, words
 
 
+@pytest.mark.parametrize("text", ["fedchord list", "fedchord data", "fedchord study list"])
+def test_commands_that_only_look_run(text):
+    done = CliRunner().invoke(app, text.split()[1:])
+    assert done.exit_code == 0 and done.output, done.exception
+
+
 def test_the_readme_shows_every_command():
     def leaves(group: click.Group) -> list[list[str]]:
         parts = {name: leaves(c) if isinstance(c, click.Group) else [[]] for name, c in group.commands.items()}

@@ -18,7 +18,7 @@ LEVELS = [
     {"local"},
     {"round", "clients", "mixing", "servers"},
     {"catalog"},
-    {"evaluate", "engine", "flower", "privacy"},
+    {"evaluate", "sweep", "engine", "flower", "privacy"},
     {"studies"},
     {"cli"},
 ]

@@ -64,11 +64,13 @@ class Dense:
 
     def _views(self, bound: _Bound, vector: Tensor) -> list[Pair]:
         if bound.vector is not vector:
-            named: Tensors = self._layout.views(vector)
-            weights = [(named[f"{n}.weight"], named[f"{n}.bias"] if bias else None) for n, bias in self._layers]
-            bound.layers = [(weight, weight.t(), bias) for weight, bias in weights]
-            bound.vector = vector
+            bound.layers, bound.vector = self._named(vector), vector
         return bound.layers
+
+    def _named(self, vector: Tensor) -> list[Pair]:
+        named: Tensors = self._layout.views(vector)
+        weights = [(named[f"{n}.weight"], named[f"{n}.bias"] if bias else None) for n, bias in self._layers]
+        return [(weight, weight.t(), bias) for weight, bias in weights]
 
     def grad(self, theta: Tensor, x: Tensor, y: Tensor, live: Tensor | None, out: Tensor) -> Tensor:
         """The gradient at theta on one batch, written into `out`; `live` marks the rows that count."""
@@ -91,6 +93,21 @@ class Dense:
             if index:
                 error = torch.ops.aten.threshold_backward(error.mm(layers[index][0]), inputs[index], 0)
         return out
+
+    def along(self, near: Tensor, far: Tensor, x: Tensor, lambdas: Tensor) -> Tensor:
+        """The outputs, (points, rows, classes), of the models (1 - lam) near + lam far.
+
+        The first layer is linear in lam before its activation, so two products serve all points; the others are mixed.
+        """
+        first, second = self._named(near), self._named(far)
+        x = x.reshape(len(x), -1)
+        lam = lambdas.to(x.dtype).reshape(-1, 1, 1)
+        hidden = torch.lerp(_affine(x, *first[0][1:]), _affine(x, *second[0][1:]), lam)
+        for (_, weight, bias), (_, other, shift) in zip(first[1:], second[1:], strict=True):
+            hidden = torch.bmm(hidden.relu_(), torch.lerp(weight, other, lam))
+            if bias is not None and shift is not None:
+                hidden += torch.lerp(bias, shift, lam)
+        return hidden
 
 
 def _affine(x: Tensor, transposed: Tensor, bias: Tensor | None) -> Tensor:

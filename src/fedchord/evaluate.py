@@ -22,6 +22,8 @@ from fedchord.tensors import Tensors
 
 ROWS = 4096
 """How many rows go through the model at a time."""
+STATISTICS = 256
+"""How many training rows make a batch when BatchNorm statistics are recomputed."""
 POOLED = 50_000_000
 """How many scores are kept for the pooled value of metrics that need all rows at once."""
 ADDITIVE = frozenset({"top1", "top5", "loss"})
@@ -67,7 +69,7 @@ def evaluate(
         raise fail("evaluate", f"no client has {split} rows")
     values: dict[str, list[Tensor]] = {name: [] for name in names}
     kept: list[tuple[Tensor, Tensor]] = []
-    for group, model in _by_model(algorithm, task, state, memory, clients, tune):
+    for group, model in _by_model(algorithm, task, federation, state, memory, clients, tune):
         for part in _pieces(group, rows.sizes):
             scores, labels = _scores(task, federation, model, torch.cat([rows[client] for client in part]))
             offsets = torch.cat([torch.zeros(1, dtype=torch.int64), rows.sizes[part].cumsum(0)])
@@ -97,8 +99,40 @@ def _protocol(
     }
 
 
+def deployed(
+    algorithm: Algorithm,
+    task: Task,
+    federation: Federation,
+    state: ServerState,
+    client: int,
+    own: Tensors | None,
+    tune: Tune | None = None,
+) -> Tensors:
+    """The model a client deploys, {"theta", "buffers"}, from what it keeps (None: it never trained).
+
+    A rule that mixes models gives no buffers: the statistics are then recomputed on the client's training rows.
+    """
+    model = algorithm.client.deploy(task, state.broadcast, tune(client, own, state) if tune else own)
+    if "buffers" not in model:
+        model = model | {"buffers": recalibrated(task, federation, client, model["theta"])}
+    return model
+
+
+def recalibrated(task: Task, federation: Federation, client: int, theta: Tensor) -> Tensor:
+    """BatchNorm statistics of a model, recomputed on a client's training rows (empty where the model has none)."""
+    if not task.buffers.size:
+        return torch.zeros(0, device=theta.device)
+    return task.statistics(theta, (federation.batch(rows) for rows in federation.train[client].split(STATISTICS)))
+
+
 def _by_model(
-    algorithm: Algorithm, task: Task, state: ServerState, memory: ClientMemory, clients: list[int], tune: Tune | None
+    algorithm: Algorithm,
+    task: Task,
+    federation: Federation,
+    state: ServerState,
+    memory: ClientMemory,
+    clients: list[int],
+    tune: Tune | None,
 ) -> Iterator[tuple[list[int], Tensors]]:
     """Clients in runs that deploy the very same model, so that a shared model is used once for many."""
     group: list[int] = []
@@ -107,8 +141,7 @@ def _by_model(
         own = None
         if state.visits[client] > 0:
             own = memory.get(client) or {}
-        own = tune(client, own, state) if tune else own
-        model = algorithm.client.deploy(task, state.broadcast, own)
+        model = deployed(algorithm, task, federation, state, client, own, tune)
         if current is not None and model["theta"] is not current["theta"]:
             yield group, current
             group = []

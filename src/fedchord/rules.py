@@ -174,7 +174,10 @@ class ClientRule:
         return Upload(mix={"theta": update}, carry={"buffers": trained["buffers"]}), visit.own
 
     def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
-        """The model the client would use, {"theta", "buffers"}; `own` is None for a client that never trained."""
+        """The model the client would use, {"theta", "buffers"}; `own` is None for a client that never trained.
+
+        Without "buffers", BatchNorm statistics are recomputed on the client's training rows (for mixed models).
+        """
         return shared_model(shared)
 
     def tuning(self, visit: Visit) -> tuple[Phase, ...]:

@@ -8,7 +8,7 @@ theta otherwise, by `torch.func` inside a vectorised run.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -223,6 +223,26 @@ class Task:
         with self._randomness(batch, key):
             loss = mean_loss(self.objective, self._applied(batch), batch)
         return list(torch.autograd.grad(loss, self._parameters, materialize_grads=True))
+
+    def statistics(self, theta: Tensor, batches: Iterable[Batch]) -> Tensor:
+        """The buffers of a model after plain averages of BatchNorm's batch statistics over some batches."""
+        buffers = self._state_of(self._module)["buffers"]
+        norms = [part for part in self._module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+        momenta = [norm.momentum for norm in norms]
+        for entry in self.buffers.entries:
+            if not entry.dtype.is_floating_point:
+                buffers[entry.slice] = 0
+        try:
+            for norm in norms:
+                norm.momentum = None  # torch's name for a plain average
+            with torch.no_grad():
+                for batch in batches:
+                    if len(batch["y"]) >= self.least_batch:
+                        self.forward(theta, buffers, batch, training=True)
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum
+        return buffers
 
     def scratch(self, theta: Tensor) -> Tensor:
         """A gradient vector that is kept between steps; its content lasts until the next use."""

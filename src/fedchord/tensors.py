@@ -74,7 +74,8 @@ class Layout:
 
     @cached_property
     def spans(self) -> tuple[tuple[int, int], ...]:
-        """The slices of the vector by module, in the order of `modules`; neighbouring entries of a module are one slice."""
+        """The slices of the vector by module, in the order of `modules`; neighbouring entries of a module are one
+        slice."""
         spans: dict[str, tuple[int, int]] = {}
         for entry in self.entries:
             start, stop = spans.get(entry.module, (entry.start, entry.start))

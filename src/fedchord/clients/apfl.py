@@ -16,13 +16,14 @@ from fedchord.tensors import Tensors
 @final
 @dataclass(frozen=True)
 class Apfl(ClientRule):
-    """Trains the global model w and a private v whose mixture vbar = alpha v + (1 - alpha) w is used (Deng et al., 2020).
+    """Trains the global model w and a private v whose mixture vbar = alpha v + (1 - alpha) w is used (Deng et al.,
+    2020).
 
         w <- w - lr grad F(w),   v <- v - lr alpha grad F(vbar),
         adaptive:  alpha <- clip(alpha - alpha_lr <v - w, grad F(vbar)>, 0, 1)
 
-    All gradients of a step are taken on one batch at the current w and v (common code keeps the w of the round's start).
-    v starts as the first model the client receives. BatchNorm statistics of vbar are the client's own.
+    All gradients of a step are taken on one batch at the current w and v (common code keeps the w of the round's
+    start). v starts as the first model the client receives. BatchNorm statistics of vbar are the client's own.
     """
 
     deploys: ClassVar[str] = (

@@ -18,8 +18,8 @@ class Ditto(ClientRule):
 
         v <- v - lr (grad F_i(v) + lam (v - w)),   w the model received this round.
 
-    The norm is squared (common code leaves the square out). The private phase runs `own_epochs` (None: the run's epochs)
-    after the shared one; v starts as the first model the client receives.
+    The norm is squared (common code leaves the square out). The private phase runs `own_epochs` (None: the run's
+    epochs) after the shared one; v starts as the first model the client receives.
     """
 
     deploys: ClassVar[str] = "each client's own model v; the global model if never sampled"

@@ -16,8 +16,9 @@ from fedchord.tensors import Tensors
 class FineTune(ClientRule):
     """FedAvg whose clients deploy a locally adapted copy of the global model.
 
-    form="global": the last global model after `tune_epochs` epochs on the client's training rows, for every client, also one
-    that was never sampled. form="last": the client's own model at the end of its last round, which costs nothing.
+    form="global": the last global model after `tune_epochs` epochs on the client's training rows, for every client,
+    also one that was never sampled. form="last": the client's own model at the end of its last round, which costs
+    nothing.
     """
 
     deploys: ClassVar[str] = "the global model after local epochs, or the client's last local copy (see form)"

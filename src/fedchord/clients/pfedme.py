@@ -20,9 +20,9 @@ class PFedMe(ClientRule):
         inner steps on one batch:  theta <- theta - inner_lr (grad f(theta) + lam (theta - w))
         then:                      w <- w - lr lam (w - theta)
 
-    The server averages the w_i: w <- (1 - beta) w + beta mean (the server rule `Blend`). The personal theta is kept and is
-    what the client deploys. Plain SGD: momentum, weight decay, clipping and Adam are switched off. `inner_lr` of None
-    means the local learning rate.
+    The server averages the w_i: w <- (1 - beta) w + beta mean (the server rule `Blend`). The personal theta is kept
+    and is what the client deploys. Plain SGD: momentum, weight decay, clipping and Adam are switched off. `inner_lr`
+    of None means the local learning rate.
     """
 
     deploys: ClassVar[str] = "each client's own theta; the global model if never sampled"

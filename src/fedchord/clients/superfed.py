@@ -16,7 +16,6 @@ from fedchord.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, s
 from fedchord.task import Batch, Task
 from fedchord.tensors import Tensors
 
-
 BLOCK = 1 << 16
 """How many parameters are handled at a time, so that a block of each vector stays in the cache."""
 
@@ -36,9 +35,10 @@ class SuPerFed(ClientRule):
         dJ/df = (1 - lam) G + mu (f - g) + 2 nu c (l / (|f| |l|) - c f / |f|^2),   c = cos(f, l),
         dJ/dl =      lam  G              + 2 nu c (f / (|f| |l|) - c l / |l|^2).
 
-    The cosine is over all trainable parameters, for MM and LM. Before round floor(warmup T) (or `start_round`, a round counted from
-    0, where given) lam is 0, l is frozen and the cosine is off: FedProx, or FedAvg for mu = 0. l starts at random,
-    differently per client, and never leaves it; only f travels. Momentum and weight decay act on both models.
+    The cosine is over all trainable parameters, for MM and LM. Before round floor(warmup T) (or `start_round`, a
+    round counted from 0, where given) lam is 0, l is frozen and the cosine is off: FedProx, or FedAvg for mu = 0. l
+    starts at random, differently per client, and never leaves it; only f travels. Momentum and weight decay act on
+    both models.
 
     BatchNorm statistics are those of f; those of a mixed model are recomputed on the client's training data when it is
     evaluated. `blend` is the lam a client deploys with.
@@ -156,12 +156,12 @@ class SuPerFed(ClientRule):
     def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
         if not own or not own["trained"]:
             return shared_model(shared)
-        return {"theta": torch.lerp(shared["theta"], own["own"], self.blend), "buffers": shared["buffers"]}
+        return {"theta": torch.lerp(shared["theta"], own["own"], self.blend)}
 
     def endpoints(self, task: Task, shared: Tensors, own: Tensors | None) -> tuple[Tensors, Tensors] | None:
         if not own or not own["trained"]:
             return None
-        return shared_model(shared), {"theta": own["own"], "buffers": shared["buffers"]}
+        return shared_model(shared), {"theta": own["own"]}
 
 
 def _mix(pair: Tensor, mixed: Tensor, pieces: list[tuple[float, int, int]]) -> Tensor:

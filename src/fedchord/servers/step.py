@@ -45,7 +45,8 @@ class ScaffoldStep(ServerRule):
 @final
 @dataclass(frozen=True)
 class Blend(ServerRule):
-    """theta <- (1 - beta) theta + beta sum_i p_i theta_i: pFedMe's averaging (Dinh et al., 2020); beta = 1 is the mean."""
+    """theta <- (1 - beta) theta + beta sum_i p_i theta_i: pFedMe's averaging (Dinh et al., 2020); beta = 1 is the
+    mean."""
 
     beta: float = 1.0
 

@@ -1,0 +1,132 @@
+"""The lambda sweep: every model on the line between a client's two ends, measured on the client's own rows.
+
+For a method with two models per client (SuPerFed, APFL, Ditto) the model (1 - lam) near + lam far is evaluated for
+lam in 0, 0.1, ..., 1. A client without two ends (never trained) is measured with what it deploys, at every lam, and
+is counted. Three summaries, never to be confused:
+
+    best_mean      one lam for all clients, the best of the mean curve on the test rows (the thesis' wording)
+    optimistic     every client's own best lam on its test rows: an upper bound, not a result
+    validated      every client's best lam on its validation rows, measured on its test rows: the honest one
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedchord.check import require
+from fedchord.data.federation import Federation
+from fedchord.engine.memory import ClientMemory
+from fedchord.evaluate import Tune, deployed, recalibrated
+from fedchord.metrics import HIGHER_IS_BETTER, by_client, find
+from fedchord.rules import Algorithm, ServerState
+from fedchord.task import Batch, Task
+from fedchord.tensors import Tensors
+
+LAMBDAS = tuple(i / 10 for i in range(11))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A metric by client and lam; `validation` is there if the clients have validation rows."""
+
+    metric: str
+    lambdas: tuple[float, ...]
+    clients: tuple[int, ...]
+    test: Tensor
+    validation: Tensor | None
+    two_ended: Tensor
+    """Which clients have two models; the others' rows are constant."""
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean over clients at every lam."""
+        return self.test.nanmean(0)
+
+    @property
+    def std(self) -> Tensor:
+        """The spread over clients at every lam (ddof 0)."""
+        return (self.test - self.mean).square().nanmean(0).sqrt()
+
+    def _best(self, values: Tensor) -> Tensor:
+        signed = values if self.metric in HIGHER_IS_BETTER else -values
+        return signed.nan_to_num(-torch.inf).argmax(-1)
+
+    def best_mean(self) -> tuple[float, Tensor]:
+        """The lam with the best mean on the test rows, and every client's value there."""
+        index = int(self._best(self.mean))
+        return self.lambdas[index], self.test[:, index]
+
+    def optimistic(self) -> Tensor:
+        """Every client's value at its own best lam on the test rows."""
+        return self.test.gather(1, self._best(self.test).unsqueeze(1)).squeeze(1)
+
+    def validated(self) -> tuple[Tensor, Tensor] | None:
+        """Every client's lam chosen on its validation rows, and its value on the test rows there."""
+        if self.validation is None:
+            return None
+        index = self._best(self.validation)
+        return torch.tensor(self.lambdas)[index], self.test.gather(1, index.unsqueeze(1)).squeeze(1)
+
+
+def sweep(
+    algorithm: Algorithm,
+    task: Task,
+    federation: Federation,
+    state: ServerState,
+    memory: ClientMemory,
+    metric: str = "top1",
+    lambdas: tuple[float, ...] = LAMBDAS,
+    tune: Tune | None = None,
+) -> Sweep | None:
+    """Measure every client along its line; None if no client has two models."""
+    find(metric)
+    require(bool(lambdas) and all(0 <= lam <= 1 for lam in lambdas), "sweep", "every lambda must lie between 0 and 1")
+    clients = federation.test.sizes.nonzero().flatten().tolist()
+    chosen = bool(federation.validation.sizes[clients].all()) and bool(clients)
+    splits = ("test", "validation") if chosen else ("test",)
+    values: dict[str, list[Tensor]] = {split: [] for split in splits}
+    two_ended = []
+    for client in clients:
+        own = (memory.get(client) or {}) if state.visits[client] > 0 else None
+        ends = algorithm.client.endpoints(task, state.broadcast, own)
+        two_ended.append(ends is not None)
+        if ends is None:
+            model = deployed(algorithm, task, federation, state, client, own, tune)
+            ends = model, model
+        for split in splits:
+            batch = federation.batch(federation.part(split)[client])
+            values[split].append(_along(task, federation, client, ends, batch, lambdas, metric))
+    if not any(two_ended):
+        return None
+    stacked = {split: torch.stack(rows) for split, rows in values.items()}
+    return Sweep(metric, lambdas, tuple(clients), stacked["test"], stacked.get("validation"), torch.tensor(two_ended))
+
+
+def _along(
+    task: Task,
+    federation: Federation,
+    client: int,
+    ends: tuple[Tensors, Tensors],
+    batch: Batch,
+    lambdas: tuple[float, ...],
+    metric: str,
+) -> Tensor:
+    """One client's metric at every lam."""
+    near, far = ends[0]["theta"], ends[1]["theta"]
+    if task.dense is not None:
+        outputs = task.dense.along(near, far, batch["x"], torch.tensor(lambdas))
+    else:
+        outputs = torch.stack(
+            [_outputs(task, federation, client, torch.lerp(near, far, lam), batch) for lam in lambdas]
+        )
+    points = [task.objective.predictions(output, batch) for output in outputs]
+    scores, labels = torch.cat([s for s, _ in points]), torch.cat([y for _, y in points])
+    offsets = torch.arange(len(lambdas) + 1) * (len(labels) // len(lambdas))
+    return by_client((metric,), scores, labels, offsets)[metric]
+
+
+def _outputs(task: Task, federation: Federation, client: int, theta: Tensor, batch: Batch) -> Tensor:
+    return task.outputs(theta, recalibrated(task, federation, client, theta), batch)
