@@ -1,10 +1,12 @@
 import math
+from dataclasses import dataclass
 from importlib import import_module
 
 import pytest
 import torch
 from conftest import make_federation
 from sklearn.metrics import accuracy_score, log_loss
+from torch import nn
 
 from fedchord import catalog
 from fedchord.check import FedchordError
@@ -13,8 +15,11 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import simulate
 from fedchord.evaluate import evaluate
 from fedchord.local import Training
+from fedchord.mixing.static import BySize
 from fedchord.models import TwoNN
 from fedchord.round import Plan, open_run
+from fedchord.rules import Algorithm, ClientRule
+from fedchord.servers.step import Step
 from fedchord.task import Task
 
 FEDERATION = make_federation([13, 20, 7, 31, 10], test=9)
@@ -90,3 +95,41 @@ def test_unknown_metric_names_the_nearest():
     algorithm, task, last = trained("fedavg")
     with pytest.raises(FedchordError, match="did you mean 'auroc'"):
         evaluate(algorithm, task, FEDERATION, last.state, last.memory, metrics=("aurok",))
+
+
+@dataclass(frozen=True)
+class OwnStatistics(ClientRule):
+    """A shared theta with buffers of the client's own (as FedBN would have it)."""
+
+    def deploy(self, task, shared, own):
+        return {"theta": shared["theta"], "buffers": own["buffers"] if own else shared["buffers"]}
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.out = nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.norm(x))
+
+
+def test_clients_that_share_theta_but_not_buffers_are_not_thrown_together():
+    algorithm, task = Algorithm(OwnStatistics(), BySize(), Step()), Task(Normed)
+    state = open_run(algorithm, task, 5, Plan())
+    state.visits.fill_(1)
+    memory = ClientMemory()
+    for client in range(5):
+        memory.put(client, {"buffers": state.broadcast["buffers"] + client}, 0)
+    together = evaluate(algorithm, task, FEDERATION, state, memory).per_client["loss"]
+    for client in range(5):
+        batch = FEDERATION.batch(FEDERATION.test[client])
+        scores = task.outputs(state.broadcast["theta"], state.broadcast["buffers"] + client, batch)
+        alone = torch.nn.functional.cross_entropy(scores, batch["y"])
+        assert float(together[client]) == pytest.approx(float(alone), abs=1e-5)
+
+
+def test_unknown_split_is_one_line():
+    algorithm, task, last = trained("fedavg")
+    with pytest.raises(FedchordError, match="evaluate: split must be one of train, validation, test, got 'dev'"):
+        evaluate(algorithm, task, FEDERATION, last.state, last.memory, split="dev")

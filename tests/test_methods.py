@@ -235,3 +235,10 @@ def test_composition_by_name():
     assert (algorithm.client.mu, type(algorithm.mixing).__name__, algorithm.server.lr) == (0.3, "Uniform", 0.2)
     assert catalog.build("fedadam", {"lr": 0.3, "tau": 0.1}).server.tau == 0.1
     assert algorithm.name == "fedprox mixing=uniform server=fedadam"
+
+
+def test_scaffold_without_local_steps_stays_finite():
+    training = Training(epochs=0, batch=4)
+    settings = {"rounds": 2, "cohort": 2, "training": training, "executor": "serial"}
+    *_, last = simulate(catalog.build("scaffold"), Task(lambda: TwoNN(6, 5, 3)), FEDERATION, **settings)
+    assert torch.isfinite(last.state.broadcast["control"]).all()

@@ -91,8 +91,14 @@ def seconds(name: str, count: int) -> list[float]:
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        share = (job.cohort + 0.5) / job.clients  # Flower rounds down
-        strategy = FedAvg(share, 0.0, min_available_nodes=job.clients, train_metrics_aggr_fn=answered)
+        grid.pull_interval = 0.005  # seconds between looking for replies; 0.1 unless told
+        strategy = FedAvg(
+            fraction_train=job.cohort / job.clients / 2,  # never above the smallest number, which thus decides
+            fraction_evaluate=0.0,
+            min_train_nodes=job.cohort,
+            min_available_nodes=job.clients,
+            train_metrics_aggr_fn=answered,
+        )
         arrays = ArrayRecord(network(job).state_dict())
         strategy.start(grid, arrays, count, train_config=ConfigRecord({"job": name}), evaluate_fn=note)
 

@@ -142,7 +142,7 @@ def _by_model(
         if state.visits[client] > 0:
             own = memory.get(client) or {}
         model = deployed(algorithm, task, federation, state, client, own, tune)
-        if current is not None and model["theta"] is not current["theta"]:
+        if current is not None and any(model[name] is not current[name] for name in ("theta", "buffers")):
             yield group, current
             group = []
         group.append(client)

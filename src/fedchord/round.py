@@ -106,7 +106,9 @@ def close_round(
     for name, stacked in results.carry.items():
         counters = task.buffers.counters.to(stacked.device)
         mean = weighted_sum(mix.shares, stacked)
-        broadcast = broadcast | {name: torch.where(counters, stacked.amax(0), mean) if counters.any() else mean}
+        if counters.any() and counters.shape == mean.shape:
+            mean = torch.where(counters, stacked.amax(0), mean)
+        broadcast = broadcast | {name: mean}
     visits = state.visits.clone()
     visits[results.ids] += 1
     return ServerState(state.round + 1, broadcast, mixing, server, visits), mix

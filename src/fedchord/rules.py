@@ -28,8 +28,10 @@ Slope = Mapping[str, Tensor | list[Tensor]]
 
 @dataclass(frozen=True)
 class RoundInfo:
-    """What every hook may know about the round: its number (from 0), the planned rounds, K, |S|, the local lr, a
-    key."""
+    """What every hook may know about the round.
+
+    Its number (from 0), the planned rounds, K, |S|, the local learning rate and epochs, a key for the server's draws.
+    """
 
     round: int
     rounds: int

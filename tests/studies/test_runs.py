@@ -344,6 +344,19 @@ def test_load_model(tmp_path):
         runs.load_model(out, 0)
 
 
+def test_models_of_personal_methods(tmp_path):
+    """The model a client deploys, also where the server never holds a whole one."""
+    out = tmp_path / "a"
+    runs.execute(tiny("method=fedper", "model=twonn", "rounds=1", f"out={out}"))
+    with pytest.raises(FedchordError, match="export: fedper shares only a part of the model; name a client"):
+        runs.load_model(out)
+    one, other = (
+        runs.load_model(out, client) for client in json.loads((out / "rounds.jsonl").read_text())["cohort"][:2]
+    )
+    alike = [name for name in one if torch.equal(one[name], other[name])]
+    assert alike and set(one) - set(alike) == {"head.weight", "head.bias"}
+
+
 def test_plain_lines_are_few(capsys):
     import sys
 

@@ -49,6 +49,7 @@ class Scaffold(ClientRule):
 
     def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
         update = trained["theta"] - visit.shared["theta"]
-        change = -visit.shared["control"] - update / (visit.steps * visit.info.lr)
+        moved = -update / (visit.steps * visit.info.lr) if visit.info.epochs else torch.zeros_like(update)
+        change = moved - visit.shared["control"]
         upload = Upload(mix={"theta": update}, carry={"buffers": trained["buffers"]}, mean={"control": change})
         return upload, {"control": visit.own["control"] + change}

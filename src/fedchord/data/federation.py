@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fedchord.check import one_of
 from fedchord.tensors import Tensors
 
 
@@ -80,7 +81,7 @@ class Federation:
     def part(self, split: str) -> Ragged:
         """The rows of one split by its name: train, validation or test."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
-        return parts[split]
+        return parts[one_of("evaluate", "split", split, parts)]
 
     def batch(self, rows: Tensor) -> Tensors:
         """The columns of some rows, ready for a model."""

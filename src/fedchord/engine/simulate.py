@@ -115,7 +115,7 @@ def simulate(
         while state.round < rounds:
             start = time.perf_counter()
             info, ids = open_round(state, plan, training)
-            down = num_bytes(state.broadcast) * len(ids)
+            down = num_bytes(state.broadcast) * len(ids) if algorithm.client.mixes else 0
             results = runner.run(state.broadcast, ids, info, memory)
             state, mix = close_round(algorithm, task, state, results, info)
             up = sum(num_bytes(part) for part in (results.mix, results.carry, results.mean, results.stats))

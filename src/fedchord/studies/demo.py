@@ -150,15 +150,14 @@ def measure(config: RunConfig) -> Score:
 
 def on_all_rows(parts: Parts, result: RoundResult) -> float:
     """The accuracy of the clients' models on the test rows of all clients together: the plain mean over clients."""
-    federation, state = parts.federation, result.state
+    federation = parts.federation
     batch = federation.batch(federation.test.rows)
     known: dict[
         int, tuple[torch.Tensor, float]
     ] = {}  # a shared model is asked once; it is held, so its id stays its own
     values = []
     for client in range(federation.num_clients):
-        own = (result.memory.get(client) or {}) if state.visits[client] > 0 else None
-        model = parts.algorithm.client.deploy(parts.task, state.broadcast, own)
+        model = parts.deployed(result.state, result.memory, client)
         theta = model["theta"]
         if id(theta) not in known:
             right = parts.task.outputs(theta, model["buffers"], batch).argmax(1) == batch["y"]

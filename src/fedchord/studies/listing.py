@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass
+from functools import partial
 from typing import Any
 
 from fedchord import models
-from fedchord.catalog import METHODS, MIXINGS, SERVERS, Method
+from fedchord.catalog import METHODS, MIXINGS, SERVERS, Method, fields
 from fedchord.check import unknown
 from fedchord.data import PARTITIONS, SOURCES, data_root, status
 from fedchord.studies.config import about
@@ -118,7 +119,7 @@ SECTIONS: dict[str, Callable[[], Section]] = {
 
 
 def _defaults(rule: Callable[..., object]) -> list[tuple[str, Any]]:
-    return [(part.name, part.default) for part in fields(rule)]  # type: ignore[arg-type]
+    return list(fields(rule).items())
 
 
 def _parameters(owner: str, rule: Callable[..., object]) -> str:
@@ -130,8 +131,11 @@ def _shown(default: object) -> str:
         return "(needed)"
     if default is None:
         return "(by the rule)"
+    if default == "":
+        return "(none)"
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _first_line(kind: object) -> str:
+    kind = kind.func if isinstance(kind, partial) else kind
     return (inspect.getdoc(kind) or "").partition("\n")[0]

@@ -215,7 +215,7 @@ class _Session:
         memory, parts = ClientMemory(), self.parts
         found = checkpoint.load(self.folder.checkpoints, memory, parts.config.fingerprint())
         assert found is not None
-        return evaluate(parts.algorithm, parts.task, parts.federation, found.state, memory)
+        return evaluate(parts.algorithm, parts.task, parts.federation, found.state, memory, tune=parts.work.tune)
 
 
 @contextmanager
@@ -245,9 +245,11 @@ def load_model(path: str | Path, client: int | None = None, report: Report = lam
     folder = RunFolder(path)
     config = folder.read_config()
     parts, memory = Parts.build(config), ClientMemory()
-    rule, clients = parts.algorithm.client, parts.federation.num_clients
-    require(client is not None or bool(rule.mixes), "export", f"{config.method} has no shared model; name a client")
-    if client is not None:
+    clients = parts.federation.num_clients
+    if client is None:
+        shares = bool(parts.algorithm.client.mixes)
+        require(shares, "export", f"{config.method} has no shared model; name a client")
+    else:
         require(0 <= client < clients, "export", f"client must be a number from 0 to {clients - 1}, got {client}")
     found = checkpoint.load(folder.checkpoints, memory, config.fingerprint())
     if found is None:
@@ -255,10 +257,9 @@ def load_model(path: str | Path, client: int | None = None, report: Report = lam
     for problem in found.problems:
         report(f"{problem}; taking the one before")
     report(f"{config.method} after round {found.state.round} of {config.rounds}")
-    model = found.state.broadcast
-    if client is not None:
-        own = (memory.get(client) or {}) if found.state.visits[client] > 0 else None
-        if own is None:
-            report(f"client {client} was never sampled")
-        model = rule.deploy(parts.task, found.state.broadcast, own)
+    model = found.state.broadcast if client is None else parts.deployed(found.state, memory, client)
+    if client is not None and found.state.visits[client] == 0:
+        report(f"client {client} was never sampled")
+    whole = len(model["theta"]) == parts.task.layout.size
+    require(whole, "export", f"{config.method} shares only a part of the model; name a client")
     return parts.task.state_dict(model["theta"], model["buffers"])

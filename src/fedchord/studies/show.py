@@ -61,7 +61,8 @@ def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
     protocol, seconds, sent = summary["protocol"], summary["seconds"], summary["bytes"]
     lines = [
         f"{protocol['method']}; round {protocol['round']}; {protocol['evaluated']} of {protocol['clients']} clients "
-        f"on their own {protocol['split']} rows, {protocol['never_sampled']} of them never sampled.",
+        f"on their own {protocol['split']} rows, each with {protocol['model']}; "
+        f"{protocol['never_sampled']} were never sampled.",
         *protocol["notes"],
     ]
     for name, values in summary["metrics"].items():

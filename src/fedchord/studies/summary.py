@@ -16,12 +16,15 @@ from torch import Tensor
 
 import fedchord
 from fedchord.data.federation import Federation
+from fedchord.engine.executors import Work
+from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult
-from fedchord.evaluate import Evaluation
+from fedchord.evaluate import Evaluation, deployed
 from fedchord.local import Training
-from fedchord.rules import Algorithm
+from fedchord.rules import Algorithm, ServerState
 from fedchord.studies.config import RunConfig
 from fedchord.task import Task
+from fedchord.tensors import Tensors
 
 ROUND_COLUMNS = ("mean", "std", "worst10", "best10", "gini", "gap", "pooled")
 COLUMNS = (*ROUND_COLUMNS, "clients", "undefined", "weighted")
@@ -43,6 +46,17 @@ class Parts:
         federation = config.federation()
         config.plan().size(federation.num_clients)
         return Parts(config, config.algorithm(), federation, config.task(federation), config.training())
+
+    @property
+    def work(self) -> Work:
+        """What the engine works with; the training settings are those of the rule."""
+        training = self.algorithm.client.local(self.training)
+        return Work(self.algorithm, self.task, self.federation, training, self.config.seed)
+
+    def deployed(self, state: ServerState, memory: ClientMemory, client: int) -> Tensors:
+        """The model a client would use."""
+        own = (memory.get(client) or {}) if state.visits[client] > 0 else None
+        return deployed(self.algorithm, self.task, self.federation, state, client, own, self.work.tune)
 
     def notes(self) -> list[str]:
         """What a reader of the results should know."""
