@@ -17,7 +17,8 @@ from fedchord.check import FedchordError, require
 from fedchord.engine import checkpoint
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import Checkpoints, RoundResult, pick_device, simulate
-from fedchord.evaluate import Evaluation, evaluate
+from fedchord.evaluate import Evaluation
+from fedchord.rules import ServerState
 from fedchord.studies.config import INDIFFERENT, RunConfig
 from fedchord.studies.folder import Line, RunFolder
 from fedchord.studies.progress import Progress, Silent
@@ -111,9 +112,13 @@ class _Session:
                 raise
             except KeyboardInterrupt:
                 raise self._abort() from None
-        evaluation = self._last_evaluation(logged) if last is None else last.evaluation
+        if last is None:
+            state, memory = self._last_state(logged)
+            evaluation: Evaluation | None = self.parts.measured(state, memory)
+        else:
+            state, memory, evaluation = last.state, last.memory, last.evaluation
         assert evaluation is not None
-        summary = summarise(self.parts, evaluation, self.lines, self._elapsed())
+        summary = summarise(self.parts, evaluation, self.parts.swept(state, memory), self.lines, self._elapsed())
         if self.folder:
             self.folder.write_summary(summary)
         return summary
@@ -208,14 +213,14 @@ class _Session:
         self.say(line)
         return Stopped(line)
 
-    def _last_evaluation(self, logged: list[Line]) -> Evaluation:
-        """The last round was done before this session, only the summary was not: measure once more."""
+    def _last_state(self, logged: list[Line]) -> tuple[ServerState, ClientMemory]:
+        """The last round was done before this session, only the summary was not: it is measured once more."""
         assert self.folder is not None
         self._take_over(logged, self.parts.config.rounds)
-        memory, parts = ClientMemory(), self.parts
-        found = checkpoint.load(self.folder.checkpoints, memory, parts.config.fingerprint())
+        memory = ClientMemory()
+        found = checkpoint.load(self.folder.checkpoints, memory, self.parts.config.fingerprint())
         assert found is not None
-        return evaluate(parts.algorithm, parts.task, parts.federation, found.state, memory, tune=parts.work.tune)
+        return found.state, memory
 
 
 @contextmanager

@@ -19,15 +19,20 @@ from fedchord.data.federation import Federation
 from fedchord.engine.executors import Work
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult
-from fedchord.evaluate import Evaluation, deployed
+from fedchord.evaluate import Evaluation, deployed, evaluate
 from fedchord.local import Training
 from fedchord.rules import Algorithm, ServerState
 from fedchord.studies.config import RunConfig
+from fedchord.sweep import Sweep, sweep
 from fedchord.task import Task
 from fedchord.tensors import Tensors
 
 ROUND_COLUMNS = ("mean", "std", "worst10", "best10", "gini", "gap", "pooled")
 COLUMNS = (*ROUND_COLUMNS, "clients", "undefined", "weighted")
+
+
+Numbers = dict[str, dict[str, float | None]]
+"""Numbers by metric and column."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,15 @@ class Parts:
         """The model a client would use."""
         own = (memory.get(client) or {}) if state.visits[client] > 0 else None
         return deployed(self.algorithm, self.task, self.federation, state, client, own, self.work.tune)
+
+    def measured(self, state: ServerState, memory: ClientMemory) -> Evaluation:
+        """Every client's deployed model on its own test rows."""
+        return evaluate(self.algorithm, self.task, self.federation, state, memory, tune=self.work.tune)
+
+    def swept(self, state: ServerState, memory: ClientMemory) -> Sweep | None:
+        """The headline metric along lambda, for methods with two models."""
+        metric = headline(self.task.objective.metrics)
+        return sweep(self.algorithm, self.task, self.federation, state, memory, metric, tune=self.work.tune)
 
     def notes(self) -> list[str]:
         """What a reader of the results should know."""
@@ -101,7 +115,9 @@ def round_line(result: RoundResult, elapsed: float) -> dict[str, Any]:
     return line
 
 
-def summarise(parts: Parts, evaluation: Evaluation, lines: Sequence[dict[str, Any]], elapsed: float) -> dict[str, Any]:
+def summarise(
+    parts: Parts, evaluation: Evaluation, swept: Sweep | None, lines: Sequence[dict[str, Any]], elapsed: float
+) -> dict[str, Any]:
     """The content of summary.json."""
     up, down = (sum(line[f"bytes_{way}"] for line in lines) for way in ("up", "down"))
     rounds = max(1, len(lines))
@@ -113,7 +129,8 @@ def summarise(parts: Parts, evaluation: Evaluation, lines: Sequence[dict[str, An
             "method": method_line(parts.algorithm),
             "notes": parts.notes(),
         },
-        "metrics": _table(evaluation, COLUMNS),
+        "metrics": _along(_table(evaluation, COLUMNS), swept),
+        "sweep": None if swept is None else sweep_lines(swept),
         "per_client": _per_client(parts.federation, evaluation),
         "versions": versions(),
         "git": git_hash(),
@@ -129,6 +146,50 @@ def summarise(parts: Parts, evaluation: Evaluation, lines: Sequence[dict[str, An
         "executor": parts.config.executor,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _along(table: Numbers, swept: Sweep | None) -> Numbers:
+    """The headline metric with the columns of the lambda sweep; a method with one model has its mean there.
+
+    `swept` is the best mean over lambda on the test rows, `validated` the mean at each client's lambda of choice on its
+    validation rows, and `..._std` their std over clients.
+    """
+    name = headline(tuple(table))
+    row = table[name]
+    found = {"swept": (row["mean"], row["std"]), "validated": (row["mean"], row["std"])}
+    if swept is not None:
+        found["swept"] = _moments(swept.best_mean()[1])
+        chosen = swept.validated()
+        found["validated"] = _moments(chosen[1]) if chosen else (None, None)
+    extra = {f"{c}{kind}": pair[i] for c, pair in found.items() for i, kind in enumerate(("", "_std"))}
+    return table | {name: row | extra}
+
+
+def sweep_lines(swept: Sweep) -> dict[str, Any]:
+    """A lambda sweep for JSON: the curve, and the three ways to choose lambda, each under its own name."""
+    lam, values = swept.best_mean()
+    chosen = swept.validated()
+    return {
+        "metric": swept.metric,
+        "lambdas": list(swept.lambdas),
+        "mean": numbers(swept.mean),
+        "std": numbers(swept.std),
+        "two_models": int(swept.two_ended.sum()),
+        "one_model": int((~swept.two_ended).sum()),
+        "best_mean": {"lambda": lam, **_named(values)},
+        "optimistic": _named(swept.optimistic()),
+        "validated": None if chosen is None else {"lambdas": numbers(chosen[0]), **_named(chosen[1])},
+        "per_client": [numbers(row) for row in swept.test],
+    }
+
+
+def _moments(values: Tensor) -> tuple[float | None, float | None]:
+    known = values[~values.isnan()]
+    return number(float(known.mean())), number(float(known.std(correction=0)))
+
+
+def _named(values: Tensor) -> dict[str, float | None]:
+    return dict(zip(("mean", "std"), _moments(values), strict=True))
 
 
 def method_line(algorithm: Algorithm) -> str:
@@ -165,7 +226,7 @@ def numbers(values: Tensor) -> list[float | None]:
     return [number(value) for value in values.tolist()]
 
 
-def _table(evaluation: Evaluation, columns: Sequence[str]) -> dict[str, dict[str, float | None]]:
+def _table(evaluation: Evaluation, columns: Sequence[str]) -> Numbers:
     return {name: {c: number(values[c]) for c in columns} for name, values in evaluation.metrics.items()}
 
 

@@ -30,7 +30,9 @@ from fedchord.studies.summary import headline
 FORMATS = ("rich", "markdown", "latex", "csv")
 SCALES = ("percent", "raw")
 SPREADS = ("seeds", "clients")
-COLUMNS = ("mean", "std", "worst10", "best10", "gini", "gap", "pooled", "weighted", "clients", "undefined")
+SPREAD_OF = {"mean": "std", "swept": "swept_std", "validated": "validated_std"}
+"""The column with the std over clients of another column; `swept` and `validated` are those of the lambda sweep."""
+COLUMNS = (*SPREAD_OF, "std", "worst10", "best10", "gini", "gap", "pooled", "weighted", "clients", "undefined")
 SHARES = frozenset({"top1", "top5", "auroc"})
 """Metrics between 0 and 1 that are printed in percent, as papers do."""
 COUNTS = frozenset({"clients", "undefined"})
@@ -175,7 +177,7 @@ def estimate(runs: Sequence[Run], metric: str, column: str, over: str = "seeds")
     mean, std = over_seeds(values)
     if over == "seeds" and len(values) > 1:
         return Estimate(mean, std, "seeds", len(values))
-    inside = [run.value(metric, "std") for run in runs] if column == "mean" else [None]
+    inside = [run.value(metric, SPREAD_OF[column]) for run in runs] if column in SPREAD_OF else [None]
     if None in inside:
         return Estimate(mean, math.nan, "", len(values))
     return Estimate(mean, sum(x for x in inside if x is not None) / len(inside), "clients", len(values))
