@@ -48,9 +48,7 @@ def test_against_plain_torch(kind, alpha, adaptive, alpha_lr):
         assert result.cohort == COHORTS[t]
         trained = []
         for i in result.cohort:
-            w, own[i], alphas[i] = train(
-                setting, g, own.get(i, g), alphas.get(i, alpha), i, t, adaptive, alpha_lr
-            )
+            w, own[i], alphas[i] = train(setting, g, own.get(i, g), alphas.get(i, alpha), i, t, adaptive, alpha_lr)
             trained.append(w)
         g = oracle.average(trained, oracle.by_size(result.cohort))
         assert oracle.same(result.state.broadcast, g), t

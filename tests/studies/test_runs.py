@@ -79,7 +79,11 @@ def test_a_run_folder_holds_everything(tmp_path):
     assert protocol["notes"][0].startswith("digits: 1797 of 1797 rows went to 6 clients")
     assert protocol["notes"][-1] == "scaffold: momentum and weight_decay set to 0 (were 0.9, 0.0001)"
     columns = ["mean", "std", "worst10", "best10", "gini", "gap", "pooled", "clients", "undefined", "weighted"]
-    assert list(summary["metrics"]["top1"]) == columns
+    assert list(summary["metrics"]["loss"]) == columns
+    along = ["swept", "swept_std", "validated", "validated_std"]
+    assert list(summary["metrics"]["top1"]) == columns + along
+    # one model: nothing to sweep
+    assert summary["metrics"]["top1"]["swept"] == summary["metrics"]["top1"]["mean"] and summary["sweep"] is None
     assert summary["per_client"]["client"] == [str(i) for i in range(6)]
     assert sum(summary["per_client"]["size"]) == 360
     mean = sum(summary["per_client"]["top1"]) / 6
@@ -95,6 +99,22 @@ def test_a_run_folder_holds_everything(tmp_path):
         "down_total": 4 * each,
     }
     assert summary["seconds"]["total"] >= summary["seconds"]["rounds"] > 0
+
+
+def test_the_lambda_sweep_of_a_method_with_two_models():
+    """The best mean and the validated mean, recomputed from the values by client and lambda."""
+    summary = runs.execute(tiny("method=ditto", "model=twonn", "validation=0.2"))
+    found, top1 = summary["sweep"], summary["metrics"]["top1"]
+    table = found["per_client"]
+    assert found["lambdas"] == pytest.approx([i / 10 for i in range(11)]) and len(table) == 6
+    means = [sum(column) / 6 for column in zip(*table, strict=True)]
+    assert found["mean"] == pytest.approx(means)
+    assert top1["swept"] == pytest.approx(max(means)) == found["best_mean"]["mean"]
+    assert found["optimistic"]["mean"] == pytest.approx(sum(max(row) for row in table) / 6)
+    chosen = [row[round(10 * lam)] for row, lam in zip(table, found["validated"]["lambdas"], strict=True)]
+    assert top1["validated"] == pytest.approx(sum(chosen) / 6)
+    assert top1["mean"] == pytest.approx(means[-1])  # Ditto deploys its own model, the far end
+    assert found["two_models"] + found["one_model"] == 6
 
 
 def test_a_line_per_round(tmp_path):
