@@ -18,7 +18,7 @@ LEVELS = [
     {"local"},
     {"round", "clients", "mixing", "servers"},
     {"catalog"},
-    {"evaluate", "sweep", "engine", "flower", "privacy"},
+    {"evaluate", "sweep", "landscape", "engine", "flower", "privacy"},
     {"studies"},
     {"cli"},
 ]

@@ -30,6 +30,9 @@ class FineTune(ClientRule):
         check.one_of("FineTune", "form", self.form, ("global", "last"))
         check.whole("FineTune", "tune_epochs", self.tune_epochs)
 
+    def init(self, task: Task, shared: Tensors, key: int) -> Tensors:
+        return shared_model(shared) if self.form == "last" else {}
+
     def tuning(self, visit: Visit) -> tuple[Phase, ...]:
         return (Phase(epochs=self.tune_epochs, name="tune"),) if self.form == "global" else ()
 
