@@ -10,9 +10,10 @@ from oracle import CLIENTS, COHORTS, DENSE, SETTINGS, close, squared, vector
 from fedchord.check import FedchordError
 from fedchord.clients.ditto import Ditto
 
+CASES = [("dense", 1.0, None), ("autograd", 0.3, 3), ("batchnorm", 1.0, None), ("dense", 0.0, 1)]
 
-@pytest.mark.parametrize("kind", SETTINGS)
-@pytest.mark.parametrize(("lam", "own_epochs"), [(1.0, None), (0.3, 3), (0.0, None)])
+
+@pytest.mark.parametrize(("kind", "lam", "own_epochs"), CASES)
 def test_against_plain_torch(kind, lam, own_epochs):
     setting = SETTINGS[kind]
     algorithm = oracle.build("ditto", lam=lam, own_epochs=own_epochs)
@@ -61,13 +62,13 @@ def test_lam_0_is_each_client_alone():
 
 
 def test_a_strong_pull_keeps_v_near_w_and_none_lets_it_go():
-    """The distance between v and the last w shrinks with lam."""
+    """The distance of v from the w it received shrinks with lam, to almost nothing."""
     far = []
-    for lam in (0.0, 0.3, 3.0):
-        result = oracle.last(oracle.build("ditto", lam=lam))
-        w = result.state.broadcast["theta"]
+    for lam in (0.0, 0.5, 3.0):
+        *_, before, result = oracle.running(oracle.build("ditto", lam=lam))
+        w = before.state.broadcast["theta"]
         far.append(sum(float((result.memory.get(i)["v"] - w).norm()) for i in COHORTS[-1]))
-    assert far[0] > 1.1 * far[1] > 1.1 * 1.1 * far[2]
+    assert far[0] > 1.2 * far[1] > 1.2 * 2 * far[2], far
 
 
 def test_no_own_epochs_leave_v_where_it_started():
