@@ -125,6 +125,7 @@ class Task:
         self._bound: tuple[Tensor | None, Tensor | None] = (None, None)
         self._draws: bool | None = None
         self.traced = False
+        self.device = torch.device("cpu")
 
     def __repr__(self) -> str:
         return f"Task({type(self._module).__name__}, {self.layout.size:,} parameters, {self.objective.name})"
@@ -155,7 +156,8 @@ class Task:
 
     def _state_of(self, module: nn.Module) -> Tensors:
         theta = self.layout.flatten(dict(module.named_parameters()))
-        return {"theta": theta, "buffers": self.buffers.flatten(dict(module.named_buffers()))}
+        buffers = self.buffers.flatten(dict(module.named_buffers()))
+        return {"theta": theta.to(self.device), "buffers": buffers.to(self.device)}
 
     def state_dict(self, theta: Tensor, buffers: Tensor) -> Tensors:
         """A plain state_dict of the module with these parameters and buffers."""
@@ -167,6 +169,7 @@ class Task:
 
     def to(self, device: torch.device | str) -> Task:
         """Move the module's constant parts to a device (parameters and buffers follow theta)."""
+        self.device = torch.device(device)
         self._module.to(device)
         self._bound, self._scratch = (None, None), None
         return self

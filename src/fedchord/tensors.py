@@ -100,7 +100,7 @@ class Layout:
 
     def spread(self, values: Tensor) -> Tensor:
         """One value per module, written to every position of that module."""
-        return values[self._owner]
+        return values[self._owner.to(values.device)]
 
     def views(self, vector: Tensor) -> Tensors:
         """The named tensors inside a vector; they share its memory."""

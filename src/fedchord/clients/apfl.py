@@ -39,7 +39,11 @@ class Apfl(ClientRule):
         check.positive("Apfl", "alpha_lr", self.alpha_lr)
 
     def init(self, task: Task, shared: Tensors, key: int) -> Tensors:
-        return {"v": shared["theta"], "v_buffers": shared["buffers"], "alpha": torch.tensor([self.alpha])}
+        return {
+            "v": shared["theta"],
+            "v_buffers": shared["buffers"],
+            "alpha": torch.full_like(shared["theta"][:1], self.alpha),
+        }
 
     def phases(self, visit: Visit) -> tuple[Phase, ...]:
         return (Phase(("theta", "v"), visit.info.epochs),)

@@ -64,10 +64,15 @@ class Split(ClientRule):
 
     def opening(self, task: Task, key: int) -> Tensors:
         model = task.init(key)
-        return {"theta": self._parts(task, model)["theta"].clone(), "buffers": model["buffers"]}
+        return {"theta": self._parts(task, model)["theta"].clone()} | self._statistics(model, of="head")
 
     def init(self, task: Task, shared: Tensors, key: int) -> Tensors:
-        return {"own": self._parts(task, task.fresh(key))["own"].clone()}
+        model = task.fresh(key)
+        return {"own": self._parts(task, model)["own"].clone()} | self._statistics(model, of="body")
+
+    def _statistics(self, model: Tensors, of: str) -> Tensors:
+        """BatchNorm statistics belong to the body: shared if it is shared, private if it is private."""
+        return {"buffers": model["buffers"]} if self.keeps == of else {}
 
     def phases(self, visit: Visit) -> tuple[Phase, ...]:
         if not self.alternate:
@@ -90,7 +95,8 @@ class Split(ClientRule):
 
     def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
         update = trained["theta"] - visit.shared["theta"]
-        return Upload(mix={"theta": update}, carry={"buffers": trained["buffers"]}), {"own": trained["own"]}
+        own = {"own": trained["own"]} | self._statistics(trained, of="body")
+        return Upload(mix={"theta": update}, carry=self._statistics(trained, of="head")), own
 
     def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
         own = own or self.init(task, shared, rng.key(0, "never sampled"))

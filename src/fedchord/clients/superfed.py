@@ -40,8 +40,8 @@ class SuPerFed(ClientRule):
     starts at random, differently per client, and never leaves it; only f travels. Momentum and weight decay act on
     both models.
 
-    BatchNorm statistics are those of f; those of a mixed model are recomputed on the client's training data when it is
-    evaluated. `blend` is the lam a client deploys with.
+    BatchNorm statistics travel with f and are collected at the mixed point; those of a model that is deployed or
+    swept are recomputed on the client's training rows. `blend` is the lam a client deploys with.
     """
 
     deploys: ClassVar[str] = "(1 - blend) g + blend l; the global model g if the client never trained after the warm-up"
@@ -67,7 +67,7 @@ class SuPerFed(ClientRule):
         return info.round >= begin
 
     def init(self, task: Task, shared: Tensors, key: int) -> Tensors:
-        return {"own": task.fresh(key)["theta"], "trained": torch.zeros(1)}
+        return {"own": task.fresh(key)["theta"], "trained": torch.zeros(1, device=task.device)}
 
     def phases(self, visit: Visit) -> tuple[Phase, ...]:
         return (Phase(("pair",) if self.mixes_in(visit.info) else ("theta",), visit.info.epochs),)
@@ -91,8 +91,8 @@ class SuPerFed(ClientRule):
     def _lambda(self, task: Task, key: rng.Key) -> Tensor:
         """One lam for all parameters, shape (1,), or one per module spread over its parameters."""
         if not self.layerwise:
-            return rng.uniform(key, 1)
-        return task.layout.spread(rng.uniform(key, len(task.layout.modules)))
+            return rng.uniform(key, 1, task.device)
+        return task.layout.spread(rng.uniform(key, len(task.layout.modules), task.device))
 
     def _slopes(self, pair: Tensor, gradient: Tensor, lam: Tensor, anchor: Tensor) -> Tensor:
         """dJ/df and dJ/dl as the rows of one matrix."""
@@ -116,7 +116,7 @@ class SuPerFed(ClientRule):
             return ClientRule.step(self, trained, memory, visit, batch, key, optimiser)
         task, pair = visit.task, trained["pair"]
         if "mixed" not in memory:
-            memory |= {"mixed": torch.empty_like(pair[0]), "block": torch.empty(2, BLOCK)}
+            memory |= {"mixed": torch.empty_like(pair[0]), "block": pair.new_empty(2, BLOCK)}
         pieces = self._pieces(task, key)
         products = _mix(pair, memory["mixed"], pieces)
         gradient, _ = task.grad(memory["mixed"], trained["buffers"], batch, key, task.scratch(memory["mixed"]))
@@ -166,7 +166,7 @@ class SuPerFed(ClientRule):
 
 def _mix(pair: Tensor, mixed: Tensor, pieces: list[tuple[float, int, int]]) -> Tensor:
     """Write (1 - lam) f + lam l, and give <f, f>, <f, l>, <l, l> from the same pass, summed over blocks in float64."""
-    total = torch.zeros(3, dtype=torch.float64)
+    total = torch.zeros(3, dtype=torch.float64, device=pair.device)
     for lam, start, stop in pieces:
         both = pair[:, start:stop]
         torch.lerp(both[0], both[1], lam, out=mixed[start:stop])
