@@ -1,13 +1,16 @@
 """Flower's time for a job, through its FedAvg strategy and its simulation runtime on Ray.
 
 Two Ray actors of one processor and one thread each. An actor builds its data and its model once and keeps them, so that
-a client only loads the parameters it was sent. Neither clients nor server evaluate; logs and usage reports are off.
+a client only loads the parameters it was sent. Neither clients nor server evaluate; logs and usage reports are off. The
+server looks for replies every 5 ms instead of every 100; the runtime still looks for new messages every 100 ms only,
+which is most of W3.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import sys
@@ -105,7 +108,7 @@ def seconds(name: str, count: int) -> list[float]:
     run_simulation(server, client, job.clients, backend_config=BACKEND)
     if answers != [job.cohort] * count:  # Flower goes on without clients that fail
         raise RuntimeError(f"clients failed: {answers} answers, expected {job.cohort} a round")
-    return [after - before for before, after in zip(stamps[:-1], stamps[1:], strict=True)]
+    return [after - before for before, after in itertools.pairwise(stamps)]
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """fluke's time for a job, through its own FedAVG, client and server.
 
 One process: fluke trains clients side by side on several GPUs only. One thread for the linear models, two for TwoCNN
-(two threads slow the small ones down). Models stay in memory, nothing is evaluated, and clients forget their optimiser
-after a round, so that momentum starts from nothing as in the other contenders.
+(a second thread gains nothing on the small ones). Models stay in memory, nothing is evaluated, and clients forget their
+optimiser after a round, so that momentum starts from nothing as in the other contenders.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import sys
 import time
@@ -81,7 +82,7 @@ def seconds(job: Job, count: int) -> list[float]:
     algorithm.set_callbacks(clock)
     share = (job.cohort + 0.5) / job.clients  # fluke rounds down
     algorithm.run(count, share)
-    return [after - before for before, after in zip(clock.stamps[:-1], clock.stamps[1:], strict=True)]
+    return [after - before for before, after in itertools.pairwise(clock.stamps)]
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ class Dense:
         self._layout, self._layers = layout, layers
         self._onehot = torch.eye(classes)
         self._theta, self._out = _Bound(), _Bound()
+        self._shares: dict[int, Tensor] = {}
 
     @staticmethod
     def of(module: nn.Module, layout: Layout) -> Dense | None:
@@ -62,6 +63,12 @@ class Dense:
             return None
         return Dense(layout, layers, classes)
 
+    def _share(self, rows: int) -> Tensor:
+        """1 / n as a tensor, which multiplies faster than a number."""
+        if rows not in self._shares:
+            self._shares[rows] = torch.tensor(1.0 / rows, device=self._onehot.device)
+        return self._shares[rows]
+
     def _views(self, bound: _Bound, vector: Tensor) -> list[Pair]:
         if bound.vector is not vector:
             bound.layers, bound.vector = self._named(vector), vector
@@ -75,23 +82,24 @@ class Dense:
     def grad(self, theta: Tensor, x: Tensor, y: Tensor, live: Tensor | None, out: Tensor) -> Tensor:
         """The gradient at theta on one batch, written into `out`; `live` marks the rows that count."""
         layers, slopes = self._views(self._theta, theta), self._views(self._out, out)
-        rows = y.shape[0]
-        inputs = [x if x.dim() == 2 else x.reshape(rows, -1)]
-        for _, weight, bias in layers[:-1]:
-            inputs.append(_affine(inputs[-1], weight, bias).relu_())
-        _, weight, bias = layers[-1]
-        error = torch.softmax(_affine(inputs[-1], weight, bias), 1)
-        if self._onehot.device != error.device:
-            self._onehot = self._onehot.to(error.device)
-        error.sub_(torch.index_select(self._onehot, 0, y))
-        error.mul_(1.0 / rows if live is None else (live / live.sum()).unsqueeze(1))
-        for index in range(len(layers) - 1, -1, -1):
-            slope, _, shift = slopes[index]
-            torch.mm(error.t(), inputs[index], out=slope)
-            if shift is not None:
-                torch.sum(error, 0, out=shift)
-            if index:
-                error = torch.ops.aten.threshold_backward(error.mm(layers[index][0]), inputs[index], 0)
+        if self._onehot.device != out.device:
+            self._onehot, self._shares = self._onehot.to(out.device), {}
+        with torch._C._InferenceMode(True):  # less bookkeeping in each of these small operations
+            rows = y.shape[0]
+            inputs = [x if x.dim() == 2 else x.reshape(rows, -1)]
+            for _, weight, bias in layers[:-1]:
+                inputs.append(_affine(inputs[-1], weight, bias).relu_())
+            _, weight, bias = layers[-1]
+            error = torch.softmax(_affine(inputs[-1], weight, bias), 1)
+            error.sub_(torch.index_select(self._onehot, 0, y))
+            error.mul_(self._share(rows) if live is None else (live / live.sum()).unsqueeze(1))
+            for index in range(len(layers) - 1, -1, -1):
+                slope, _, shift = slopes[index]
+                torch.mm(error.t(), inputs[index], out=slope)
+                if shift is not None:
+                    torch.sum(error, 0, out=shift)
+                if index:
+                    error = torch.ops.aten.threshold_backward(error.mm(layers[index][0]), inputs[index], 0)
         return out
 
     def along(self, near: Tensor, far: Tensor, x: Tensor, lambdas: Tensor) -> Tensor:

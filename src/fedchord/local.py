@@ -143,9 +143,12 @@ class LocalOptimiser:
                 memory[f"momentum.{name}"] = velocity
             trained[name] = trained[name] - self.lr * velocity
             return
-        kept = {f"momentum.{name}": memory[f"momentum.{name}"]} if momentum else {}
-        slopes, lists = self._lists(slope, **{name: trained[name]}, **kept)
-        self.descend(lists[name], slopes, lists[f"momentum.{name}"] if momentum else [], decay)
+        held = [memory[f"momentum.{name}"]] if momentum else []
+        if isinstance(slope, Tensor):
+            self.descend([trained[name]], [slope], held, decay)
+        else:
+            moments = self._pieces(f"momentum.{name}", held[0]) if held else []
+            self.descend(self._pieces(name, trained[name]), slope, moments, decay)
 
     def descend(self, values: list[Tensor], slopes: list[Tensor], velocities: list[Tensor], decay: float) -> None:
         """One SGD step in place on lists of tensors; `velocities` is empty without momentum."""
@@ -232,8 +235,7 @@ class ClientStream:
                 federation.name, f"{name} has {self.size} training row; BatchNorm needs {least}: use GroupNorm"
             )
         self._per_epoch = math.ceil(self._used / self._batch)
-        width = sum(c[:1].numel() * 4 for c in federation.columns.values())
-        self._block = max(1, BLOCK_BYTES // max(1, width * self._batch)) * self._batch
+        self._block = max(1, BLOCK_BYTES // max(1, federation.row_bytes * self._batch)) * self._batch
 
     def steps(self, phase: Phase) -> int:
         """How many batches a phase has."""
@@ -245,7 +247,7 @@ class ClientStream:
         left = self.steps(phase) if self._per_epoch else 0
         for epoch in range(math.ceil(left / max(self._per_epoch, 1))):
             order = rng.permutation(rng.fold(key, epoch), self.size)
-            yield self._rows[order[: min(self._used, left * self._batch)]]
+            yield self._rows.index_select(0, order[: min(self._used, left * self._batch)])
             left -= self._per_epoch
 
     def batches(self, index: int, phase: Phase) -> Iterator[Batch]:
@@ -253,9 +255,8 @@ class ClientStream:
         for rows in self.order(index, phase):
             for start in range(0, len(rows), self._block):
                 block = self._federation.batch(rows[start : start + self._block])
-                names = tuple(block)
-                for parts in zip(*(block[name].split(self._batch) for name in names), strict=True):
-                    yield dict(zip(names, parts, strict=True))
+                for first in range(0, len(rows[start : start + self._block]), self._batch):
+                    yield {name: column[first : first + self._batch] for name, column in block.items()}
 
     def whole(self) -> Iterator[Batch]:
         """All examples once, in order, in large pieces."""
@@ -291,7 +292,8 @@ def local_round(
     """One client's round: what it uploads, what it keeps, and the loss of the received model if asked for."""
     visit = Visit(task, shared, own, info, client, stream.size)
     phases = rule.phases(visit)
-    visit = replace(visit, steps=sum(stream.steps(phase) for phase in phases))
+    steps = sum(stream.steps(phase) for phase in phases)
+    visit = Visit(task, shared, own, info, client, stream.size, steps)
     loss = data_loss(task, rule.received(visit), stream) if needs_loss else None
     trained = train(rule, training, visit, stream, phases, key)
     upload, kept = rule.finish(trained, visit)

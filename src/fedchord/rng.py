@@ -72,22 +72,32 @@ def as_tensor(keys: list[int]) -> Tensor:
     return torch.tensor([_signed(k) for k in keys], dtype=torch.int64)
 
 
+def _hashed(key: int, n: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """The numbers of `bits` through NumPy, whose small operations cost a fraction of torch's."""
+    z = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(_GAMMA) + np.uint64(key)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
+    return z ^ (z >> np.uint64(31))
+
+
 def bits(key: Key, n: int, device: torch.device | str | None = None) -> Tensor:
     """n hashed 64-bit numbers as int64."""
     if isinstance(key, Tensor):
         counter = torch.arange(1, n + 1, dtype=torch.int64, device=device)
         return _mix_tensor(key + counter * _signed(_GAMMA))
-    # the same numbers through NumPy, whose small operations cost a fraction of torch's
-    z = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(_GAMMA) + np.uint64(key)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
-    hashed = torch.from_numpy((z ^ (z >> np.uint64(31))).view(np.int64))
-    return hashed if device is None else hashed.to(device)
+    return _on(torch.from_numpy(_hashed(key, n).view(np.int64)), device)
+
+
+def _on(tensor: Tensor, device: torch.device | str | None) -> Tensor:
+    return tensor if device is None else tensor.to(device)
 
 
 def uniform(key: Key, n: int, device: torch.device | str | None = None) -> Tensor:
-    """n float32 numbers, uniform on [0, 1)."""
-    return ((bits(key, n, device) >> 40) & ((1 << 24) - 1)).to(torch.float32) * 2.0**-24
+    """n float32 numbers, uniform on [0, 1): the upper 24 bits."""
+    if isinstance(key, Tensor):
+        return ((bits(key, n, device) >> 40) & ((1 << 24) - 1)).to(torch.float32) * 2.0**-24
+    upper = (_hashed(key, n) >> np.uint64(40)).astype(np.float32)
+    return _on(torch.from_numpy(upper * np.float32(2.0**-24)), device)
 
 
 def normal(key: Key, shape: tuple[int, ...], device: torch.device | str | None = None) -> Tensor:
@@ -104,7 +114,7 @@ def permutation(key: Key, n: int) -> Tensor:
     """A random order of 0..n-1."""
     if isinstance(key, Tensor):
         return torch.argsort(bits(key, n), stable=True)
-    return torch.from_numpy(np.argsort(bits(key, n).numpy(), kind="stable"))
+    return torch.from_numpy(np.argsort(_hashed(key, n).view(np.int64), kind="stable"))
 
 
 def choose(key: int, population: int, size: int) -> list[int]:

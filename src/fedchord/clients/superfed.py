@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -16,8 +16,11 @@ from fedchord.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, s
 from fedchord.task import Batch, Task
 from fedchord.tensors import Tensors
 
-BLOCK = 1 << 16
+BLOCK = 1 << 18
 """How many parameters are handled at a time, so that a block of each vector stays in the cache."""
+
+
+Number = TypeVar("Number", float, Tensor)
 
 
 @final
@@ -102,10 +105,13 @@ class SuPerFed(ClientRule):
         to_l = lam * gradient + cross * f + far * l
         return torch.stack([to_f, to_l])
 
-    def _cosine(self, ff: Tensor, fl: Tensor, ll: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradient of nu cos^2 in f is near f + cross l, in l it is cross f + far l; from three inner products."""
-        ff, ll = ff.clamp_min(1e-30), ll.clamp_min(1e-30)
-        cross = 2 * self.nu * fl / ff / ll  # one after the other: in float32 the product of the bounds would be 0
+    def _cosine(self, ff: Number, fl: Number, ll: Number) -> tuple[Number, Number, Number]:
+        """The gradient of nu cos^2 in f is near f + cross l, in l it is cross f + far l; from three inner products.
+
+        A model of zeros has no direction: its products are 0, and 1 in place of its square leaves all three at 0.
+        """
+        ff, ll = ff + (ff == 0), ll + (ll == 0)
+        cross = 2 * self.nu * fl / ff / ll
         return -cross * fl / ff, -cross * fl / ll, cross
 
     def step(
@@ -120,7 +126,7 @@ class SuPerFed(ClientRule):
         pieces = self._pieces(task, key)
         products = _mix(pair, memory["mixed"], pieces)
         gradient, _ = task.grad(memory["mixed"], trained["buffers"], batch, key, task.scratch(memory["mixed"]))
-        near, far, cross = (float(value) for value in self._cosine(*products))
+        near, far, cross = self._cosine(*products)
         velocity, anchor, decay = memory.get("momentum.pair"), visit.shared["theta"], optimiser.training.weight_decay
         for lam, start, stop in pieces:
             here = slice(start, stop)
@@ -164,12 +170,13 @@ class SuPerFed(ClientRule):
         return shared_model(shared), {"theta": own["own"]}
 
 
-def _mix(pair: Tensor, mixed: Tensor, pieces: list[tuple[float, int, int]]) -> Tensor:
+def _mix(pair: Tensor, mixed: Tensor, pieces: list[tuple[float, int, int]]) -> tuple[float, float, float]:
     """Write (1 - lam) f + lam l, and give <f, f>, <f, l>, <l, l> from the same pass, summed over blocks in float64."""
-    total = torch.zeros(3, dtype=torch.float64, device=pair.device)
+    ff = fl = ll = 0.0
     for lam, start, stop in pieces:
         both = pair[:, start:stop]
-        torch.lerp(both[0], both[1], lam, out=mixed[start:stop])
-        total[:2] += torch.mv(both, both[0])
-        total[2] += torch.linalg.vector_norm(both[1]).double().square()
-    return total
+        f, l = both  # noqa: E741
+        torch.lerp(f, l, lam, out=mixed[start:stop])
+        first, second = torch.mv(both, f).tolist()
+        ff, fl, ll = ff + first, fl + second, ll + float(torch.linalg.vector_norm(l)) ** 2
+    return ff, fl, ll

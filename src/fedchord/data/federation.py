@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -85,7 +86,12 @@ class Federation:
 
     def batch(self, rows: Tensor) -> Tensors:
         """The columns of some rows, ready for a model."""
-        return prepare({name: column[rows] for name, column in self.columns.items()})
+        return prepare({name: column.index_select(0, rows) for name, column in self.columns.items()})
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """How many bytes a row takes once it is ready for a model."""
+        return sum(4 * column[:1].numel() for column in self.columns.values())
 
 
 def prepare(batch: Tensors) -> Tensors:

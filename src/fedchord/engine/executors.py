@@ -31,8 +31,6 @@ from fedchord.rules import Algorithm, ClientRule, Phase, RoundInfo, ServerState,
 from fedchord.task import Batch, Task
 from fedchord.tensors import Tensors
 
-GROUPS = ("mix", "carry", "mean", "stats", "own")
-
 
 @dataclass(frozen=True)
 class Work:
@@ -224,7 +222,7 @@ class Serial:
 
 
 class Processes:
-    """One worker process per core, one thread each, started once.
+    """One process per core, this one among them, one thread each; the others are started once.
 
     Workers are forked, so data, task and rules reach them without copying; the broadcast, private states and results
     lie in shared memory. Clients are taken from a shared counter, largest first.
@@ -243,7 +241,8 @@ class Processes:
         self._next = context.Value("i", 0)
         self._pipes: list[Connection] = []
         self._workers: list[Any] = []
-        for _ in range(min(workers, cohort)):
+        keep_freed_memory()
+        for _ in range(min(workers, cohort) - 1):
             ours, theirs = context.Pipe()
             self._pipes.append(ours)
             worker = context.Process(target=self._serve, args=(theirs,), daemon=True)
@@ -261,7 +260,8 @@ class Processes:
         for pipe in self._pipes:
             pipe.send((info, ids, order, fresh))
         try:
-            self._collect()
+            with one_thread():
+                self._collect(self._take_part(info, ids, order, fresh))
         except BaseException:  # nobody waits for this round any more
             for worker in self._workers:
                 worker.terminate()
@@ -279,9 +279,9 @@ class Processes:
                 self._arena.groups["own"][name][slot].copy_(tensor)
         return fresh
 
-    def _collect(self) -> None:
+    def _collect(self, problem: Exception | None) -> None:
+        """Wait for the workers; raise what went wrong here or there."""
         waiting = dict(zip(self._pipes, self._workers, strict=True))
-        problem: Exception | None = None
         while waiting:
             for ready in wait([*waiting, *(worker.sentinel for worker in waiting.values())]):
                 pipe = next((p for p, w in waiting.items() if ready is p or ready == w.sentinel), None)
@@ -310,11 +310,15 @@ class Processes:
                 info, ids, order, fresh = pipe.recv()
             except (EOFError, OSError):
                 return
-            problem: Exception | None = None
-            while (taken := self._take()) < len(order) and problem is None:
-                slot = order[taken]
-                problem = self._attempt(slot, ids[slot], fresh[slot], info)
-            pipe.send(problem)
+            pipe.send(self._take_part(info, ids, order, fresh))
+
+    def _take_part(self, info: RoundInfo, ids: list[int], order: list[int], fresh: list[bool]) -> Exception | None:
+        """Take clients until none is left, or until something goes wrong."""
+        problem: Exception | None = None
+        while problem is None and (taken := self._take()) < len(order):
+            slot = order[taken]
+            problem = self._attempt(slot, ids[slot], fresh[slot], info)
+        return problem
 
     def _take(self) -> int:
         with self._next.get_lock():

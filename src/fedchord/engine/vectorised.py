@@ -54,7 +54,7 @@ class _TracedStream:
         yield self._gather(*self._whole)
 
     def _gather(self, rows: Tensor, live: Tensor) -> Batch:
-        return prepare({name: column[rows] for name, column in self._columns.items()}) | {"live": live}
+        return prepare({name: column.index_select(0, rows) for name, column in self._columns.items()}) | {"live": live}
 
 
 class Vectorised:
