@@ -108,8 +108,7 @@ class LocalOptimiser:
             if name in moves:
                 move(name, trained, value, memory)
             else:
-                assert isinstance(value, Tensor)
-                trained[name] = value
+                trained[name] = value  # type: ignore[assignment]
         return trained, memory
 
     def _clipped(self, slope: Slope, moves: tuple[str, ...]) -> Slope:
