@@ -10,8 +10,9 @@ from torch import nn
 
 from fedchord import catalog
 from fedchord.check import FedchordError, fail
-from fedchord.engine.executors import Processes, Work
+from fedchord.engine.executors import Work
 from fedchord.engine.memory import ClientMemory
+from fedchord.engine.processes import Processes
 from fedchord.engine.simulate import pick_device, simulate
 from fedchord.engine.vectorised import cannot_vectorise
 from fedchord.local import Training

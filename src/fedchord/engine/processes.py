@@ -1,0 +1,146 @@
+"""Worker processes: one per core, one thread each, started once, with data and results in shared memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+import traceback
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from fedchord.check import FedchordError
+from fedchord.engine.executors import Arena, Work, keep_freed_memory, one_thread
+from fedchord.engine.memory import ClientMemory
+from fedchord.round import Results
+from fedchord.rules import RoundInfo
+from fedchord.tensors import Tensors
+
+
+class Processes:
+    """One process per core, this one among them, one thread each; the others are started once.
+
+    Workers are forked, so data, task and rules reach them without copying; the broadcast, private states and results
+    lie in shared memory. Clients are taken from a shared counter, largest first.
+    """
+
+    name = "processes"
+
+    def __init__(self, work: Work, shared: Tensors, cohort: int, workers: int) -> None:
+        self._work = work
+        self._sizes = work.federation.train.sizes
+        info = RoundInfo(0, 1, work.federation.num_clients, cohort, 1.0, 1, 0)
+        upload, own, _ = work.run(0, shared, None, info, limit=0)
+        self._arena = Arena(upload, own, cohort, shared_memory=True)
+        self._shared = {name: tensor.clone().share_memory_() for name, tensor in shared.items()}
+        context: Any = multiprocessing.get_context("fork")
+        self._next = context.Value("i", 0)
+        self._pipes: list[Connection] = []
+        self._workers: list[Any] = []
+        keep_freed_memory()
+        for _ in range(min(workers, cohort) - 1):
+            ours, theirs = context.Pipe()
+            self._pipes.append(ours)
+            worker = context.Process(target=self._serve, args=(theirs,), daemon=True)
+            worker.start()
+            theirs.close()
+            self._workers.append(worker)
+
+    def run(self, shared: Tensors, ids: list[int], info: RoundInfo, memory: ClientMemory) -> Results:
+        for name, tensor in shared.items():
+            self._shared[name].copy_(tensor)
+        fresh = self._lend(ids, memory)
+        sizes = self._sizes[ids]
+        order = torch.argsort(sizes, descending=True, stable=True).tolist()
+        self._next.value = 0
+        for pipe in self._pipes:
+            pipe.send((info, ids, order, fresh))
+        try:
+            with one_thread():
+                self._collect(self._take_part(info, ids, order, fresh))
+        except BaseException:  # nobody waits for this round any more
+            for worker in self._workers:
+                worker.terminate()
+            raise
+        self._arena.keep(memory, ids, info.round)
+        return self._arena.results(ids, sizes, self._work.needs_loss)
+
+    def _lend(self, ids: list[int], memory: ClientMemory) -> list[bool]:
+        """Put the cohort's private states where the workers see them; says which clients have none yet."""
+        fresh = []
+        for slot, client in enumerate(ids):
+            own = memory.get(client)
+            fresh.append(own is None)
+            for name, tensor in (own or {}).items():
+                self._arena.groups["own"][name][slot].copy_(tensor)
+        return fresh
+
+    def _collect(self, problem: Exception | None) -> None:
+        """Wait for the workers; raise what went wrong here or there."""
+        waiting = dict(zip(self._pipes, self._workers, strict=True))
+        while waiting:
+            for ready in wait([*waiting, *(worker.sentinel for worker in waiting.values())]):
+                pipe = next((p for p, w in waiting.items() if ready is p or ready == w.sentinel), None)
+                if pipe is None:
+                    continue
+                try:
+                    problem = pipe.recv() or problem
+                except (EOFError, OSError):
+                    code = waiting[pipe].exitcode
+                    raise RuntimeError(f"a worker process ended (exit code {code}); is memory short?") from None
+                del waiting[pipe]
+        if problem is not None:
+            raise problem
+
+    def _serve(self, pipe: Connection) -> None:
+        """A worker's life: wait for a round, take clients until none is left, report."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+        for inherited in self._pipes:  # the parent's ends: while a copy is open here, nobody would see the parent go
+            inherited.close()
+        torch.set_num_threads(1)
+        keep_freed_memory()
+        while True:
+            try:
+                info, ids, order, fresh = pipe.recv()
+            except (EOFError, OSError):
+                return
+            pipe.send(self._take_part(info, ids, order, fresh))
+
+    def _take_part(self, info: RoundInfo, ids: list[int], order: list[int], fresh: list[bool]) -> Exception | None:
+        """Take clients until none is left, or until something goes wrong."""
+        problem: Exception | None = None
+        while problem is None and (taken := self._take()) < len(order):
+            slot = order[taken]
+            problem = self._attempt(slot, ids[slot], fresh[slot], info)
+        return problem
+
+    def _take(self) -> int:
+        with self._next.get_lock():
+            self._next.value += 1
+            return int(self._next.value) - 1
+
+    def _attempt(self, slot: int, client: int, fresh: bool, info: RoundInfo) -> Exception | None:
+        try:
+            own = None if fresh else {n: rows[slot].clone() for n, rows in self._arena.groups["own"].items()}
+            self._arena.write(slot, *self._work.run(client, self._shared, own, info))
+        except FedchordError as error:
+            return error
+        except Exception:
+            return RuntimeError(f"client {client} failed in round {info.round}:\n{traceback.format_exc()}")
+        return None
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for worker in self._workers:
+            worker.join(timeout=5)
+            if worker.is_alive():
+                worker.terminate()
+        self._pipes, self._workers = [], []
+
+
+def can_fork() -> bool:
+    """Whether worker processes can be forked here."""
+    return "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
