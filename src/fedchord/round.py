@@ -97,13 +97,15 @@ def close_round(
 ) -> tuple[ServerState, Mix]:
     """Weigh, mix, step."""
     mix, mixing = algorithm.mixing.weigh(state.mixing, _cohort(algorithm, results), info)
-    equal = torch.full((len(results.ids),), 1 / len(results.ids), dtype=torch.float64)
+    equal = torch.full_like(mix.shares, 1 / len(results.ids))
     update = Update(
         mix={name: weighted_sum(mix.coefficients, stacked) for name, stacked in results.mix.items()},
         mean={name: weighted_sum(equal, stacked) for name, stacked in results.mean.items()},
     )
     broadcast, server = algorithm.server.step(state.broadcast, update, state.server, info)
     for name, stacked in results.carry.items():
+        if not stacked.numel():
+            continue
         counters = task.buffers.counters.to(stacked.device)
         mean = weighted_sum(mix.shares, stacked)
         if counters.any() and counters.shape == mean.shape:
