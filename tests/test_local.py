@@ -161,6 +161,23 @@ def test_a_last_batch_too_small_for_batch_normalisation_is_left_out(federation):
         ClientStream(make_federation([1, 3]), 0, 10, key=2, least=2)
 
 
+@pytest.mark.parametrize("name", ["plain", "momentum", "whole client"])
+def test_the_short_path_of_plain_steps_has_the_same_bits(federation, name, monkeypatch):
+    def run() -> torch.Tensor:
+        task = Task(lambda: TwoNN(6, 5, 3))
+        stream = ClientStream(federation, 3, SETTINGS[name].batch, key=9)
+        return local_round(Plain(), task, SETTINGS[name], task.init(1), {}, stream, INFO, 3, 1)[0].mix["theta"]
+
+    short, asked = run(), []
+
+    def never(*arguments) -> bool:
+        asked.append(arguments)
+        return False
+
+    monkeypatch.setattr("fedchord.local.is_plain", never)
+    assert torch.equal(short, run()) and asked
+
+
 def test_inputs_are_not_modified(federation):
     task = Task(TwoNN(6, 5, 3))
     shared = task.init(0)

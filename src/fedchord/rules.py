@@ -149,14 +149,10 @@ class ClientRule:
         """The gradient for each entry that moves, and the new value of each entry that is carried."""
         if type(self).loss is not ClientRule.loss:
             return self._differentiate(trained, visit, batch, key)
-        task, theta, buffers = visit.task, trained["theta"], trained["buffers"]
-        if task.traced:
+        if visit.task.traced or visit.task.dense is not None:
             return visit.slope(trained, batch, key)
-        if task.dense is None:
-            return {"theta": task.grad_parts(theta, buffers, batch, key), "buffers": buffers}
-        # as visit.slope would, two calls shorter: the step of a small model costs little more than its calls
-        gradient = task.dense.grad(theta, batch["x"], batch["y"], batch.get("live"), task.scratch(theta))
-        return {"theta": gradient, "buffers": buffers}
+        parts = visit.task.grad_parts(trained["theta"], trained["buffers"], batch, key)
+        return {"theta": parts, "buffers": trained["buffers"]}
 
     def _differentiate(self, trained: Tensors, visit: Visit, batch: Batch, key: rng.Key) -> Tensors:
         moving = {name: trained[name] for name in visit.phase.moves}
