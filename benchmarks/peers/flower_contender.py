@@ -94,7 +94,8 @@ def seconds(name: str, count: int) -> list[float]:
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        grid.pull_interval = 0.005  # seconds between looking for replies; 0.1 unless told
+        if "PEER_DEFAULTS" not in os.environ:
+            grid.pull_interval = 0.005  # seconds between looking for replies; 0.1 unless told
         strategy = FedAvg(
             fraction_train=job.cohort / job.clients / 2,  # never above the smallest number, which thus decides
             fraction_evaluate=0.0,

@@ -2,7 +2,7 @@
 
 Two processes of one thread each, started by torchrun, which is how pfl spreads the clients of a round. Client tensors
 stay in memory and their batches are cut once: pfl's in-memory dataset does not shuffle, which spares it work that the
-other contenders do. No evaluation in the rounds that count.
+other contenders do. No evaluation in the rounds that count. With PEER_DEFAULTS set: one process with two threads.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-os.environ |= {"OMP_NUM_THREADS": "1", "PFL_PYTORCH_DEVICE": "cpu"}  # unless told, pfl looks for a GPU at every batch
-if __name__ == "__main__" and "TORCHELASTIC_RUN_ID" not in os.environ:
+os.environ["PFL_PYTORCH_DEVICE"] = "cpu"  # unless told, pfl looks for a GPU at every batch
+os.environ["OMP_NUM_THREADS"] = "2" if "PEER_DEFAULTS" in os.environ else "1"
+if __name__ == "__main__" and not {"TORCHELASTIC_RUN_ID", "PEER_DEFAULTS"} & os.environ.keys():
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     os.execv(sys.executable, [sys.executable, *launcher, *sys.argv])
 
