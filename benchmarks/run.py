@@ -20,7 +20,7 @@ from pathlib import Path
 from works import JOBS
 
 HERE = Path(__file__).parent
-ROUNDS = {"W1": 4, "W2": 2, "W3": 60}
+ROUNDS = {"W1": 4, "W2": 2, "W3": 200}
 TARGETS = {  # at least this many times faster than the contender
     ("W1", "plain"): 4.0,
     ("W1", "plain/generic"): 2.0,
