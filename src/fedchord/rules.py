@@ -8,7 +8,7 @@ changes a tensor it was given. Every hook of `ClientRule` has a default, and the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -298,10 +298,6 @@ class Algorithm:
     def outcome(self) -> str:
         """ "model" or "samples"."""
         return self.client.outcome
-
-    def with_rules(self, mixing: MixingRule | None = None, server: ServerRule | None = None) -> Algorithm:
-        """The same algorithm with another mixing or server rule."""
-        return replace(self, mixing=mixing or self.mixing, server=server or self.server)
 
 
 def _name(rule: object) -> str:
