@@ -79,3 +79,8 @@ def test_seeded_restores_the_global_generator():
 
 def test_generator_is_a_function_of_the_key():
     assert rng.generator(5).random() == rng.generator(5).random() != rng.generator(6).random()
+
+
+def test_long_draws_are_the_same_as_numbers_and_as_tensors():
+    for n in (4095, 4096, 4097, 10_000):
+        assert torch.equal(rng.bits(77, n), rng.bits(torch.tensor(77), n))

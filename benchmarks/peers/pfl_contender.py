@@ -71,7 +71,7 @@ def clients(job: Job) -> FederatedDataset:
 
 def rounds(job: Job, count: int, options: argparse.Namespace) -> Iterator[None]:
     """Federated averaging, one round at a time: a later run goes on where the one before stopped."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.manual_seed(0)  # every process has to start from the same parameters
     network = Network(job)
 
@@ -92,6 +92,6 @@ def rounds(job: Job, count: int, options: argparse.Namespace) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    first = os.environ["RANK"] == "0"
+    first = os.environ.get("RANK", "0") == "0"
     with contextlib.nullcontext() if first else contextlib.redirect_stdout(None):  # one process prints the times
         contend(rounds)

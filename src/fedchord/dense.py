@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from fedchord.tensors import Layout, Tensors
+from fedchord.tensors import Layout
 
 Pair = tuple[Tensor, Tensor, Tensor | None]
 """Weight, its transpose, bias."""
@@ -36,7 +36,7 @@ class Dense:
         self._layout, self._layers = layout, layers
         self._onehot = torch.eye(classes)
         self._theta, self._out = _Bound(), _Bound()
-        self._shares: dict[int, Tensor] = {}
+        self._scaled: dict[int, Tensor] = {}
 
     @staticmethod
     def of(module: nn.Module, layout: Layout) -> Dense | None:
@@ -63,11 +63,20 @@ class Dense:
             return None
         return Dense(layout, layers, classes)
 
-    def _share(self, rows: int) -> Tensor:
-        """1 / n as a tensor, which multiplies faster than a number."""
-        if rows not in self._shares:
-            self._shares[rows] = torch.tensor(1.0 / rows, device=self._onehot.device)
-        return self._shares[rows]
+    def _against(self, rows: int) -> Tensor:
+        """-identity / n: row y is what the loss of n examples, each of class y, pulls towards."""
+        if rows not in self._scaled:
+            self._scaled[rows] = self._onehot / -rows
+        return self._scaled[rows]
+
+    def toward(self, y: Tensor, batch: int) -> Tensor:
+        """-onehot(y) / n for rows that are cut into batches of n; the last batch may be short."""
+        if self._onehot.device != y.device:
+            self._onehot, self._scaled = self._onehot.to(y.device), {}
+        pulls = torch.index_select(self._against(min(batch, y.shape[0])), 0, y)
+        if short := y.shape[0] % batch if y.shape[0] > batch else 0:
+            pulls[-short:] = torch.index_select(self._against(short), 0, y[-short:])
+        return pulls
 
     def _views(self, bound: _Bound, vector: Tensor) -> list[Pair]:
         if bound.vector is not vector:
@@ -75,32 +84,35 @@ class Dense:
         return bound.layers
 
     def _named(self, vector: Tensor) -> list[Pair]:
-        named: Tensors = self._layout.views(vector)
-        weights = [(named[f"{n}.weight"], named[f"{n}.bias"] if bias else None) for n, bias in self._layers]
+        parts = iter(self._layout.views(vector).values())
+        weights = [(next(parts), next(parts) if bias else None) for _, bias in self._layers]
         return [(weight, weight.t(), bias) for weight, bias in weights]
 
     def grad(self, theta: Tensor, x: Tensor, y: Tensor, live: Tensor | None, out: Tensor) -> Tensor:
         """The gradient at theta on one batch, written into `out`; `live` marks the rows that count."""
-        layers, slopes = self._views(self._theta, theta), self._views(self._out, out)
-        if self._onehot.device != out.device:
-            self._onehot, self._shares = self._onehot.to(out.device), {}
         with torch._C._InferenceMode(True):  # less bookkeeping in each of these small operations
-            rows = y.shape[0]
-            inputs = [x if x.dim() == 2 else x.reshape(rows, -1)]
-            for _, weight, bias in layers[:-1]:
-                inputs.append(_affine(inputs[-1], weight, bias).relu_())
-            _, weight, bias = layers[-1]
-            error = torch.softmax(_affine(inputs[-1], weight, bias), 1)
-            error.sub_(torch.index_select(self._onehot, 0, y))
-            error.mul_(self._share(rows) if live is None else (live / live.sum()).unsqueeze(1))
-            for index in range(len(layers) - 1, -1, -1):
-                slope, _, shift = slopes[index]
-                torch.mm(error.t(), inputs[index], out=slope)
-                if shift is not None:
-                    torch.sum(error, 0, out=shift)
-                if index:
-                    error = torch.ops.aten.threshold_backward(error.mm(layers[index][0]), inputs[index], 0)
+            pulls = self.toward(y, y.shape[0])
+            if live is not None:
+                pulls = pulls * (live * (y.shape[0] / live.sum())).unsqueeze(1)
+            self.slopes(theta, x if x.dim() == 2 else x.flatten(1), pulls, out)
         return out
+
+    def slopes(self, theta: Tensor, x: Tensor, toward: Tensor, out: Tensor) -> None:
+        """The gradient at theta on flat rows x, given -onehot(y) / n for each of them; call it in inference mode."""
+        layers, slopes = self._views(self._theta, theta), self._views(self._out, out)
+        inputs = [x]
+        for _, weight, bias in layers[:-1]:
+            inputs.append(_affine(inputs[-1], weight, bias).relu_())
+        _, weight, bias = layers[-1]
+        logs = torch._log_softmax(_affine(inputs[-1], weight, bias), 1, False)
+        error = torch._log_softmax_backward_data(toward, logs, 1, logs.dtype)
+        for index in range(len(layers) - 1, -1, -1):
+            slope, _, shift = slopes[index]
+            torch.mm(error.t(), inputs[index], out=slope)
+            if shift is not None:
+                torch.sum(error, 0, out=shift)
+            if index:
+                error = torch.ops.aten.threshold_backward(error.mm(layers[index][0]), inputs[index], 0)
 
     def along(self, near: Tensor, far: Tensor, x: Tensor, lambdas: Tensor) -> Tensor:
         """The outputs, (points, rows, classes), of the models (1 - lam) near + lam far.
@@ -108,11 +120,10 @@ class Dense:
         The first layer is linear in lam before its activation, so two products serve all points; the others are mixed.
         """
         first, second = self._named(near), self._named(far)
-        x = x.reshape(len(x), -1)
-        lam = lambdas.to(x.dtype).reshape(-1, 1, 1)
+        x, lam = x.reshape(len(x), -1), lambdas.to(x.dtype).reshape(-1, 1, 1)
         hidden = torch.lerp(_affine(x, *first[0][1:]), _affine(x, *second[0][1:]), lam)
-        for (_, weight, bias), (_, other, shift) in zip(first[1:], second[1:], strict=True):
-            hidden = torch.bmm(hidden.relu_(), torch.lerp(weight, other, lam))
+        for (weight, _, bias), (other, _, shift) in zip(first[1:], second[1:], strict=True):
+            hidden = torch.bmm(hidden.relu_(), torch.lerp(weight, other, lam).transpose(1, 2))
             if bias is not None and shift is not None:
                 hidden += torch.lerp(bias, shift, lam)
         return hidden

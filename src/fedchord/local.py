@@ -149,16 +149,21 @@ class LocalOptimiser:
             moments = self._pieces(f"momentum.{name}", held[0]) if held else []
             self.descend(self._pieces(name, trained[name]), slope, moments, decay)
 
-    def descend(self, values: list[Tensor], slopes: list[Tensor], velocities: list[Tensor], decay: float) -> None:
-        """One SGD step in place on lists of tensors; `velocities` is empty without momentum."""
+    def descend(
+        self, values: list[Tensor], slopes: list[Tensor], velocities: list[Tensor], decay: float, share: float = 1.0
+    ) -> None:
+        """One SGD step in place on lists of tensors, v <- momentum v + share (slope + decay x), x <- x - lr v.
+
+        `velocities` is empty without momentum.
+        """
         torch._fused_sgd_(
             values,
             slopes,
             velocities,
             weight_decay=decay,
             momentum=self.training.momentum,
-            lr=self.lr,
-            dampening=0.0,
+            lr=self.lr if velocities else self.lr * share,
+            dampening=1.0 - share if velocities else 0.0,
             nesterov=False,
             maximize=False,
             is_first_step=False,
@@ -225,16 +230,16 @@ class ClientStream:
     def __init__(self, federation: Federation, client: int, batch: int, key: int, least: int = 1) -> None:
         self._federation, self._rows, self._key = federation, federation.train[client], key
         self.size = len(self._rows)
-        self._batch = batch or max(self.size, 1)
-        short = self.size % self._batch
+        self.batch = batch or max(self.size, 1)
+        short = self.size % self.batch
         self._used = self.size - short if 0 < short < least else self.size
         if self.size and not self._used:
             name = federation.client_names[client]
             raise check.fail(
                 federation.name, f"{name} has {self.size} training row; BatchNorm needs {least}: use GroupNorm"
             )
-        self._per_epoch = math.ceil(self._used / self._batch)
-        self._block = max(1, BLOCK_BYTES // max(1, federation.row_bytes * self._batch)) * self._batch
+        self._per_epoch = math.ceil(self._used / self.batch)
+        self._block = max(1, BLOCK_BYTES // max(1, federation.row_bytes * self.batch)) * self.batch
 
     def steps(self, phase: Phase) -> int:
         """How many batches a phase has."""
@@ -246,16 +251,20 @@ class ClientStream:
         left = self.steps(phase) if self._per_epoch else 0
         for epoch in range(math.ceil(left / max(self._per_epoch, 1))):
             order = rng.permutation(rng.fold(key, epoch), self.size)
-            yield self._rows.index_select(0, order[: min(self._used, left * self._batch)])
+            yield self._rows.index_select(0, order[: min(self._used, left * self.batch)])
             left -= self._per_epoch
+
+    def blocks(self, index: int, phase: Phase) -> Iterator[Batch]:
+        """The rows of a phase in blocks of whole batches; only the last batch of an epoch may be short."""
+        for rows in self.order(index, phase):
+            for start in range(0, len(rows), self._block):
+                yield self._federation.batch(rows[start : start + self._block])
 
     def batches(self, index: int, phase: Phase) -> Iterator[Batch]:
         """The batches of a phase."""
-        for rows in self.order(index, phase):
-            for start in range(0, len(rows), self._block):
-                block = self._federation.batch(rows[start : start + self._block])
-                for first in range(0, len(rows[start : start + self._block]), self._batch):
-                    yield {name: column[first : first + self._batch] for name, column in block.items()}
+        for block in self.blocks(index, phase):
+            for first in range(0, len(block["y"]), self.batch):
+                yield {name: column[first : first + self.batch] for name, column in block.items()}
 
     def whole(self) -> Iterator[Batch]:
         """All examples once, in order, in large pieces."""
@@ -309,8 +318,8 @@ def train(
         visit = replace(visit, phase=phase)
         memory = optimiser.init(trained, phase.moves)
         here = rng.fold(key, index)
-        if is_plain(rule, phase, optimiser, visit.task):
-            _descend(trained["theta"], memory, visit.task, stream.batches(index, phase), optimiser)
+        if isinstance(stream, ClientStream) and is_plain(rule, phase, optimiser, visit.task):
+            _descend(trained["theta"], memory, visit.task, stream, index, optimiser, phase)
             continue
         for t, batch in enumerate(stream.batches(index, phase)):
             before = trained, memory
@@ -327,14 +336,26 @@ def is_plain(rule: ClientRule, phase: Phase, optimiser: LocalOptimiser, task: Ta
     return hooks and phase.moves == ("theta",) and task.dense is not None and optimiser.eager_sgd
 
 
-def _descend(theta: Tensor, memory: Tensors, task: Task, batches: Iterator[Batch], optimiser: LocalOptimiser) -> None:
+def _descend(
+    theta: Tensor,
+    memory: Tensors,
+    task: Task,
+    stream: ClientStream,
+    index: int,
+    optimiser: LocalOptimiser,
+    phase: Phase,
+) -> None:
     """The default steps of a dense task in place: the same operations as through the hooks, fewer calls."""
     assert task.dense is not None
-    slope, decay = task.scratch(theta), optimiser.training.weight_decay
+    slope, decay, size = task.scratch(theta), optimiser.training.weight_decay, stream.batch
     values, slopes, velocities = [theta], [slope], list(memory.values())
-    for batch in batches:
-        task.dense.grad(theta, batch["x"], batch["y"], None, slope)
-        optimiser.descend(values, slopes, velocities, decay)
+    gradient, descend = task.dense.slopes, optimiser.descend
+    with torch._C._InferenceMode(True):
+        for block in stream.blocks(index, phase):
+            x, toward = block["x"].flatten(1), task.dense.toward(block["y"], size)
+            for here, pulls in zip(x.split(size), toward.split(size), strict=True):
+                gradient(theta, here, pulls, slope)
+                descend(values, slopes, velocities, decay)
 
 
 def _keep(live: Tensor, new: Tensors, old: Tensors) -> Tensors:

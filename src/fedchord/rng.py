@@ -24,6 +24,7 @@ _MASK = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
+_FIRST_, _SECOND_, _30, _27, _31 = map(np.uint64, (_FIRST, _SECOND, 30, 27, 31))
 
 
 def _signed(value: int) -> int:
@@ -72,12 +73,22 @@ def as_tensor(keys: list[int]) -> Tensor:
     return torch.tensor([_signed(k) for k in keys], dtype=torch.int64)
 
 
+def _multiples(n: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    return np.arange(1, n + 1, dtype=np.uint64) * np.uint64(_GAMMA)
+
+
+_COUNTERS = _multiples(1 << 12)  # GAMMA, 2 GAMMA, ...: most draws are short
+
+
 def _hashed(key: int, n: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """The numbers of `bits` through NumPy, whose small operations cost a fraction of torch's."""
-    z = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(_GAMMA) + np.uint64(key)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
-    return z ^ (z >> np.uint64(31))
+    z = (_COUNTERS[:n] if n <= len(_COUNTERS) else _multiples(n)) + np.uint64(key)
+    z ^= z >> _30
+    z *= _FIRST_
+    z ^= z >> _27
+    z *= _SECOND_
+    z ^= z >> _31
+    return z
 
 
 def bits(key: Key, n: int, device: torch.device | str | None = None) -> Tensor:

@@ -26,6 +26,8 @@ from fedchord.task import Batch, Task
 from fedchord.tensors import Tensors
 
 LAMBDAS = tuple(i / 10 for i in range(11))
+WAITING = 1 << 20
+"""How many scores are collected before the metric is computed."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def sweep(
     clients = federation.test.sizes.nonzero().flatten().tolist()
     chosen = bool(federation.validation.sizes[clients].all()) and bool(clients)
     splits = ("test", "validation") if chosen else ("test",)
-    values: dict[str, list[Tensor]] = {split: [] for split in splits}
+    measured = {split: _Measured(metric, len(lambdas)) for split in splits}
     two_ended = []
     for client in clients:
         own = (memory.get(client) or {}) if state.visits[client] > 0 else None
@@ -98,11 +100,40 @@ def sweep(
             ends = model, model
         for split in splits:
             batch = federation.batch(federation.part(split)[client])
-            values[split].append(_along(task, federation, client, ends, batch, lambdas, metric))
+            measured[split].add(*_along(task, federation, client, ends, batch, lambdas))
     if not any(two_ended):
         return None
-    stacked = {split: torch.stack(rows) for split, rows in values.items()}
+    stacked = {split: part.table() for split, part in measured.items()}
     return Sweep(metric, lambdas, tuple(clients), stacked["test"], stacked.get("validation"), torch.tensor(two_ended))
+
+
+class _Measured:
+    """A metric of many models on many clients, computed for several clients at a time."""
+
+    def __init__(self, metric: str, points: int) -> None:
+        self._metric, self._points = metric, points
+        self._waiting: list[tuple[Tensor, Tensor]] = []
+        self._values: list[Tensor] = []
+
+    def add(self, scores: Tensor, labels: Tensor) -> None:
+        """One client's scores, (points, rows, classes), and labels, (points, rows)."""
+        self._waiting.append((scores, labels))
+        if sum(scores.numel() for scores, _ in self._waiting) > WAITING:
+            self._measure()
+
+    def _measure(self) -> None:
+        if not self._waiting:
+            return
+        sizes = torch.tensor([0] + [s.shape[1] for s, _ in self._waiting for _ in range(self._points)])
+        scores = torch.cat([s.flatten(0, 1) for s, _ in self._waiting])
+        labels = torch.cat([y.flatten() for _, y in self._waiting])
+        self._values.append(by_client((self._metric,), scores, labels, sizes.cumsum(0))[self._metric])
+        self._waiting = []
+
+    def table(self) -> Tensor:
+        """The values, (clients, points)."""
+        self._measure()
+        return torch.cat(self._values).reshape(-1, self._points)
 
 
 def _along(
@@ -112,9 +143,8 @@ def _along(
     ends: tuple[Tensors, Tensors],
     batch: Batch,
     lambdas: tuple[float, ...],
-    metric: str,
-) -> Tensor:
-    """One client's metric at every lam."""
+) -> tuple[Tensor, Tensor]:
+    """One client's scores and labels at every lam."""
     near, far = ends[0]["theta"], ends[1]["theta"]
     if task.dense is not None:
         outputs = task.dense.along(near, far, batch["x"], torch.tensor(lambdas))
@@ -123,9 +153,7 @@ def _along(
             [_outputs(task, federation, client, torch.lerp(near, far, lam), batch) for lam in lambdas]
         )
     points = [task.objective.predictions(output, batch) for output in outputs]
-    scores, labels = torch.cat([s for s, _ in points]), torch.cat([y for _, y in points])
-    offsets = torch.arange(len(lambdas) + 1) * (len(labels) // len(lambdas))
-    return by_client((metric,), scores, labels, offsets)[metric]
+    return torch.stack([scores for scores, _ in points]), torch.stack([labels for _, labels in points])
 
 
 def _outputs(task: Task, federation: Federation, client: int, theta: Tensor, batch: Batch) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 
 import oracle
 import pytest
@@ -395,9 +396,10 @@ def test_the_step_in_blocks_is_the_direction_and_the_optimiser(monkeypatch, laye
         return upload.mix["theta"], kept["own"], upload.carry["buffers"]
 
     ends = {}
-    for block in (1, 7, 18, 64, 1 << 16):
+    for block, large in itertools.product((1, 7, 18, 64, 1 << 16), (1, 1 << 16)):  # gradients by tensor, and as one
         monkeypatch.setattr(superfed, "BLOCK", block)
-        ends[block] = run()
+        monkeypatch.setattr(superfed, "LARGE", large)
+        ends[block, large] = run()
     called = []
     monkeypatch.setattr(SuPerFed, "step", lambda *a: called.append(1) or ClientRule.step(*a))
     by_direction = run()
@@ -406,6 +408,22 @@ def test_the_step_in_blocks_is_the_direction_and_the_optimiser(monkeypatch, laye
         for a, b in zip(end, by_direction, strict=True):
             assert close(a, b, 3e-6), block
     assert by_direction[0].norm() > 0.1 and not close(by_direction[1], own["own"], 1e-2)
+
+
+def test_a_lambda_of_zero_or_nearly_one_is_no_division_by_zero(monkeypatch):
+    task = SETTINGS["dense"].task()
+    rule = SuPerFed(mu=0.4, nu=2.0, warmup=0.0)
+    shared, own = task.init(1), rule.init(task, {}, 2)
+    for lam in (0.0, 2.0**-24, 1 - 2.0**-24):
+        monkeypatch.setattr(rng, "uniform", lambda key, n, device=None, lam=lam: torch.full((n,), lam))
+        ends = []
+        for step in (SuPerFed.step, ClientRule.step):
+            with monkeypatch.context() as here:
+                here.setattr(SuPerFed, "step", step)
+                stream = ClientStream(FEDERATION, 3, 4, 7)
+                ends.append(local_round(rule, task, TRAINING, shared, own, stream, INFO, 3, 5))
+        assert close(ends[0][0].mix["theta"], ends[1][0].mix["theta"], 3e-6), lam
+        assert close(ends[0][1]["own"], ends[1][1]["own"], 3e-6), lam
 
 
 def test_blocks_of_any_size_give_the_same_run(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar, final
 
@@ -16,11 +17,17 @@ from fedchord.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, s
 from fedchord.task import Batch, Task
 from fedchord.tensors import Tensors
 
-BLOCK = 1 << 18
+BLOCK = 1 << 19
 """How many parameters are handled at a time, so that a block of each vector stays in the cache."""
+LARGE = 1 << 16
+"""With this many parameters per tensor, or more, the tensors' gradients are used as they are, without a copy."""
+LEAST = 2.0**-24
+"""The smallest lam above 0 that is drawn; stands for 0 where lam divides."""
 
 
 Number = TypeVar("Number", float, Tensor)
+Piece = tuple[float, int, int]
+"""A block of the parameter vector: its lam, start and stop."""
 
 
 @final
@@ -123,29 +130,56 @@ class SuPerFed(ClientRule):
         task, pair = visit.task, trained["pair"]
         if "mixed" not in memory:
             memory |= {"mixed": torch.empty_like(pair[0]), "block": pair.new_empty(2, BLOCK)}
-        pieces = self._pieces(task, key)
-        products = _mix(pair, memory["mixed"], pieces)
-        gradient, _ = task.grad(memory["mixed"], trained["buffers"], batch, key, task.scratch(memory["mixed"]))
+        lams = self._pieces(task, key)
+        products = _mix(pair, memory["mixed"], lams)
         near, far, cross = self._cosine(*products)
         velocity, anchor, decay = memory.get("momentum.pair"), visit.shared["theta"], optimiser.training.weight_decay
-        for lam, start, stop in pieces:
+        for lam, start, stop, slope in self._slices(task, memory["mixed"], trained["buffers"], batch, key, lams):
             here = slice(start, stop)
-            (f, l), slope, block = pair[:, here], gradient[here], memory["block"][:, : stop - start]  # noqa: E741
-            to_f, to_l = torch.mul(slope, 1 - lam, out=block[0]), torch.mul(slope, lam, out=block[1])
-            to_f.add_(l, alpha=cross)
-            to_l.add_(f, alpha=cross)
+            (f, l), block = pair[:, here], memory["block"][:, : stop - start]  # noqa: E741
+            # all that is not the gradient is divided by the gradient's share, which `descend` multiplies with
+            first, second = 1 - lam, max(lam, LEAST)
+            to_f = torch.add(slope, l, alpha=cross / first, out=block[0])
+            to_l = torch.add(slope, f, alpha=cross / second, out=block[1])
             if self.mu:
-                to_f.add_(anchor[here], alpha=-self.mu)
+                to_f.add_(anchor[here], alpha=-self.mu / first)
             moments = ([], []) if velocity is None else ([velocity[0, here]], [velocity[1, here]])
             # what multiplies the model itself goes in with the weight decay
-            optimiser.descend([f], [to_f], moments[0], decay + self.mu + near)
-            optimiser.descend([l], [to_l], moments[1], decay + far)
+            optimiser.descend([f], [to_f], moments[0], (decay + self.mu + near) / first, first)
+            optimiser.descend([l], [to_l], moments[1], (decay + far) / second, second)
         return trained, memory
 
-    def _pieces(self, task: Task, key: rng.Key) -> list[tuple[float, int, int]]:
+    def _slices(
+        self,
+        task: Task,
+        mixed: Tensor,
+        buffers: Tensor,
+        batch: Batch,
+        key: rng.Key,
+        pieces: list[Piece],
+    ) -> Iterator[tuple[float, int, int, Tensor]]:
+        """The gradient at the mixed point in blocks: lam, start, stop, slope."""
+        entries = task.layout.entries
+        if task.dense is not None or task.layout.size < len(entries) * LARGE:
+            gradient, _ = task.grad(mixed, buffers, batch, key, task.scratch(mixed))
+            for lam, start, stop in pieces:
+                yield lam, start, stop, gradient[start:stop]
+            return
+        lams = dict(zip(task.layout.modules, self._lams(task, key), strict=True)) if self.layerwise else {}
+        for entry, part in zip(entries, task.grad_parts(mixed, buffers, batch, key), strict=True):
+            lam, flat = lams.get(entry.module, pieces[0][0]), part.reshape(-1)
+            for at in range(entry.start, entry.stop, BLOCK):
+                stop = min(at + BLOCK, entry.stop)
+                yield lam, at, stop, flat[at - entry.start : stop - entry.start]
+
+    def _lams(self, task: Task, key: rng.Key) -> list[float]:
+        """The lam of every module, or the one of the whole model."""
+        return rng.uniform(key, len(task.layout.modules) if self.layerwise else 1).tolist()
+
+    def _pieces(self, task: Task, key: rng.Key) -> list[Piece]:
         """Blocks of the parameter vector, each with its lam."""
         spans = task.layout.spans if self.layerwise else ((0, task.layout.size),)
-        lams = rng.uniform(key, len(spans)).tolist()
+        lams = self._lams(task, key)
         return [
             (lam, at, min(at + BLOCK, stop))
             for lam, (start, stop) in zip(lams, spans, strict=True)
@@ -170,7 +204,7 @@ class SuPerFed(ClientRule):
         return shared_model(shared), {"theta": own["own"]}
 
 
-def _mix(pair: Tensor, mixed: Tensor, pieces: list[tuple[float, int, int]]) -> tuple[float, float, float]:
+def _mix(pair: Tensor, mixed: Tensor, pieces: list[Piece]) -> tuple[float, float, float]:
     """Write (1 - lam) f + lam l, and give <f, f>, <f, l>, <l, l> from the same pass, summed over blocks in float64."""
     ff = fl = ll = 0.0
     for lam, start, stop in pieces:

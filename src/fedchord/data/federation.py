@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,8 +36,13 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    @cached_property
+    def _bounds(self) -> Any:
+        """The offsets as a NumPy array, which gives single numbers ten times faster."""
+        return self.offsets.cpu().numpy()
+
     def __getitem__(self, client: int) -> Tensor:
-        return self.rows[int(self.offsets[client]) : int(self.offsets[client + 1])]
+        return self.rows[self._bounds[client] : self._bounds[client + 1]]
 
     @property
     def sizes(self) -> Tensor:
