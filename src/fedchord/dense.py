@@ -37,6 +37,7 @@ class Dense:
         self._onehot = torch.eye(classes)
         self._theta, self._out = _Bound(), _Bound()
         self._scaled: dict[int, Tensor] = {}
+        self._counts: dict[int, Tensor] = {}
 
     @staticmethod
     def of(module: nn.Module, layout: Layout) -> Dense | None:
@@ -69,10 +70,16 @@ class Dense:
             self._scaled[rows] = self._onehot / -rows
         return self._scaled[rows]
 
+    def _ones(self, rows: Tensor) -> Tensor:
+        """A one for every row; a product with it sums the rows faster than a sum does."""
+        if (count := rows.shape[0]) not in self._counts:
+            self._counts[count] = torch.ones(count, device=rows.device)
+        return self._counts[count]
+
     def toward(self, y: Tensor, batch: int) -> Tensor:
         """-onehot(y) / n for rows that are cut into batches of n; the last batch may be short."""
         if self._onehot.device != y.device:
-            self._onehot, self._scaled = self._onehot.to(y.device), {}
+            self._onehot, self._scaled, self._counts = self._onehot.to(y.device), {}, {}
         pulls = torch.index_select(self._against(min(batch, y.shape[0])), 0, y)
         if short := y.shape[0] % batch if y.shape[0] > batch else 0:
             pulls[-short:] = torch.index_select(self._against(short), 0, y[-short:])
@@ -108,9 +115,10 @@ class Dense:
         error = torch._log_softmax_backward_data(toward, logs, 1, logs.dtype)
         for index in range(len(layers) - 1, -1, -1):
             slope, _, shift = slopes[index]
-            torch.mm(error.t(), inputs[index], out=slope)
+            turned = error.t()
+            torch.mm(turned, inputs[index], out=slope)
             if shift is not None:
-                torch.sum(error, 0, out=shift)
+                torch.mv(turned, self._ones(error), out=shift)
             if index:
                 error = torch.ops.aten.threshold_backward(error.mm(layers[index][0]), inputs[index], 0)
 

@@ -53,7 +53,8 @@ class Processes:
             self._shared[name].copy_(tensor)
         fresh = self._lend(ids, memory)
         sizes = self._sizes[ids]
-        order = torch.argsort(sizes, descending=True, stable=True).tolist()
+        large = sizes.tolist()
+        order = sorted(range(len(ids)), key=lambda slot: -large[slot])
         self._next.value = 0
         for pipe in self._pipes:
             pipe.send((info, ids, order, fresh))
