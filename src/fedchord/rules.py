@@ -112,6 +112,8 @@ class ClientRule:
     """What `deploy` gives, in words, for the written protocol."""
     mixes: ClassVar[tuple[str, ...]] = ("theta",)
     """The entries of the broadcast that uploads change through the mixing coefficients."""
+    watched: ClassVar[tuple[str, ...]] = ()
+    """Numbers of the private memory that a simulation writes down after every round, as means over the cohort."""
     extras: ClassVar[tuple[str, ...]] = ()
     """Entries beyond the model that the rule broadcasts and that the server rule must know how to move."""
 

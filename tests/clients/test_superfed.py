@@ -141,7 +141,7 @@ def test_against_plain_torch(case):
     # Adam divides by gradients that may be almost zero, where float32 is noise
     atol = 2e-4 if training.optimiser == "adam" else 1e-5
     algorithm = oracle.build(name, **parameters)
-    g, own, counts = setting.first(), {}, {}
+    g, own, counts, angles = setting.first(), {}, {}, {}
     for t, result in enumerate(oracle.running(algorithm, setting, training=training)):
         assert result.cohort == COHORTS[t]
         trained = []
@@ -154,12 +154,15 @@ def test_against_plain_torch(case):
                 f, own[i] = train(setting, g, own[i], i, t, layerwise, mu, nu, training)
                 trained.append(f)
                 counts[i] += 1
+                angles[i] = float(F.cosine_similarity(vector(f), vector(own[i]), dim=0))
         g = oracle.average(trained, oracle.by_size(result.cohort))
         assert oracle.same(result.state.broadcast, g, atol), t
+        seen = [angles.get(i, 0.0) for i in result.cohort]  # what a simulation writes down
+        assert result.log["cosine"] == pytest.approx(sum(seen) / len(seen), abs=1e-4)
         assert result.memory.clients() == sorted(own)
         for i, l in own.items():  # noqa: E741
             kept = result.memory.get(i)
-            assert kept.keys() == {"own", "trained"}
+            assert kept.keys() == {"own", "trained", "cosine"}
             assert close(kept["own"], vector(l), atol), (t, i)
             assert float(kept["trained"]) == counts[i]
     blend = parameters.get("blend", 0.5)
@@ -453,7 +456,7 @@ def test_only_f_travels(kind, begin):
     assert upload.mix.keys() == {"theta"} and upload.carry.keys() == {"buffers"}
     assert upload.mean == upload.stats == {}
     assert upload.mix["theta"].shape == shared["theta"].shape
-    assert kept.keys() == own.keys() == {"own", "trained"}
+    assert kept.keys() == own.keys() == {"own", "trained", "cosine"}
     result = oracle.last(oracle.build("superfed-mm", start_round=begin), setting, rounds=2)
     plain = oracle.last("fedavg", setting, rounds=2)
     assert (result.bytes_up, result.bytes_down) == (plain.bytes_up, plain.bytes_down)

@@ -15,7 +15,7 @@ from fedchord.clients.prox import pulled
 from fedchord.local import LocalOptimiser
 from fedchord.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, shared_model
 from fedchord.task import Batch, Task
-from fedchord.tensors import Tensors
+from fedchord.tensors import Tensors, cosine
 
 BLOCK = 1 << 19
 """How many parameters are handled at a time, so that a block of each vector stays in the cache."""
@@ -56,6 +56,8 @@ class SuPerFed(ClientRule):
 
     deploys: ClassVar[str] = "(1 - blend) g + blend l; the global model g if the client never trained after the warm-up"
 
+    watched: ClassVar[tuple[str, ...]] = ("cosine",)
+
     layerwise: bool = False
     mu: float = 0.01
     nu: float = 1.0
@@ -77,7 +79,8 @@ class SuPerFed(ClientRule):
         return info.round >= begin
 
     def init(self, task: Task, shared: Tensors, key: int) -> Tensors:
-        return {"own": task.fresh(key)["theta"], "trained": torch.zeros(1, device=task.device)}
+        nothing = torch.zeros(1, device=task.device)
+        return {"own": task.fresh(key)["theta"], "trained": nothing, "cosine": nothing.clone()}
 
     def phases(self, visit: Visit) -> tuple[Phase, ...]:
         return (Phase(("pair",) if self.mixes_in(visit.info) else ("theta",), visit.info.epochs),)
@@ -190,7 +193,8 @@ class SuPerFed(ClientRule):
         f = trained["pair"][0] if "pair" in trained else trained["theta"]
         own = visit.own
         if "pair" in trained:
-            own = {"own": trained["pair"][1], "trained": visit.own["trained"] + 1}
+            angle = cosine(trained["pair"][0], trained["pair"][1]).reshape(1)
+            own = {"own": trained["pair"][1], "trained": visit.own["trained"] + 1, "cosine": angle}
         return Upload(mix={"theta": f - visit.shared["theta"]}, carry={"buffers": trained["buffers"]}), own
 
     def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:

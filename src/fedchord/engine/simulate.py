@@ -127,12 +127,20 @@ def simulate(
                 measured = evaluate(algorithm, task, federation, state, memory, metrics=metrics, tune=work.tune)
             if checkpoints and (state.round == rounds or (checkpoints.every and state.round % checkpoints.every == 0)):
                 checkpoint.save(checkpoints.folder, state, memory, checkpoints.fingerprint)
-            losses, log = results.losses, dict(mix.log)
+            losses, log = results.losses, dict(mix.log) | _watch(algorithm, memory, ids)
             yield RoundResult(
                 state.round, tuple(ids), mix.shares, losses, log, seconds, up, down, measured, state, memory
             )
     finally:
         runner.close()
+
+
+def _watch(algorithm: Algorithm, memory: ClientMemory, ids: list[int]) -> dict[str, float]:
+    """The cohort's means of the numbers that the client rule wants to be seen."""
+    if not algorithm.client.watched:
+        return {}
+    kept = [memory.get(client) or {} for client in ids]
+    return {name: float(torch.cat([own[name] for own in kept]).mean()) for name in algorithm.client.watched}
 
 
 def _on(federation: Federation, device: torch.device) -> Federation:
