@@ -1,51 +1,168 @@
 """Plain `nn.Module`s by name, each built from the shape of one input and the number of classes.
 
 The last layer of every model is called `head`. Building draws the initial parameters (PyTorch's default initialisation)
-from torch's global generator; the caller seeds it (`fedchord.rng.seeded`).
+from torch's global generator; the caller seeds it (`fedchord.rng.seeded`). Weights read from a file or a folder stay as
+they are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import nn
 
-from fedchord.check import fail, unknown, whole
+from fedchord.check import fail, require, unknown, whole
 from fedchord.models.conv import TwoCNN
+from fedchord.models.efficientnet import EfficientNetB0
+from fedchord.models.encoder import TextEncoder, masked
+from fedchord.models.leafconv import LeafConvNet
 from fedchord.models.linear import LogisticRegression, TwoNN
+from fedchord.models.lstm import StackedLSTM
+from fedchord.models.mobilenet import MobileNet
+from fedchord.models.parts import image
+from fedchord.models.resnet import ResNet
+from fedchord.models.small import SmallConvNet
+from fedchord.models.speech import M5, samples
+from fedchord.models.vgg import VGG9
 
-__all__ = ["MODELS", "LogisticRegression", "TwoCNN", "TwoNN", "build"]
+__all__ = [
+    "M5",
+    "MODELS",
+    "VGG9",
+    "EfficientNetB0",
+    "Entry",
+    "LeafConvNet",
+    "LogisticRegression",
+    "MobileNet",
+    "ResNet",
+    "SmallConvNet",
+    "StackedLSTM",
+    "TextEncoder",
+    "TwoCNN",
+    "TwoNN",
+    "build",
+    "check_name",
+    "masked",
+]
+
+Shape = tuple[int, ...]
 
 
-def _logreg(shape: tuple[int, ...], classes: int) -> nn.Module:
+@dataclass(frozen=True)
+class Entry:
+    """How a model is built from a shape and a number of classes, and a shape and number to show it with."""
+
+    make: Callable[[Shape, int], nn.Module]
+    shape: Shape = (1, 28, 28)
+    classes: int = 10
+
+
+def _logreg(shape: Shape, classes: int) -> nn.Module:
     return LogisticRegression(math.prod(shape), classes)
 
 
-def _twonn(shape: tuple[int, ...], classes: int) -> nn.Module:
+def _twonn(shape: Shape, classes: int) -> nn.Module:
     return TwoNN(math.prod(shape), classes=classes)
 
 
-def _twocnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    if len(shape) != 3:
-        raise fail("TwoCNN", f"needs images of shape (channels, height, width), got {shape}")
-    channels, height, width = shape
+def _twocnn(shape: Shape, classes: int) -> nn.Module:
+    channels, height, width = image("TwoCNN", shape)
     return TwoCNN(channels, (height, width), classes)
 
 
-MODELS: dict[str, Callable[[tuple[int, ...], int], nn.Module]] = {
-    "logreg": _logreg,
-    "twonn": _twonn,
-    "twocnn": _twocnn,
+def _small(shape: Shape, classes: int) -> nn.Module:
+    channels, height, width = image("SmallConvNet", shape)
+    return SmallConvNet(channels, (height, width), classes)
+
+
+def _resnet(depth: int) -> Callable[[Shape, int], nn.Module]:
+    return lambda shape, classes: ResNet(image("ResNet", shape)[0], classes, depth)
+
+
+def _mobilenet(plan: str) -> Callable[[Shape, int], nn.Module]:
+    return lambda shape, classes: MobileNet(image("MobileNet", shape)[0], classes, plan)
+
+
+def _vgg9(shape: Shape, classes: int) -> nn.Module:
+    channels, height, width = image("VGG9", shape)
+    return VGG9(channels, (height, width), classes)
+
+
+def _leaf(shape: Shape, classes: int) -> nn.Module:
+    channels, height, width = image("LeafConvNet", shape)
+    return LeafConvNet(channels, (height, width), classes)
+
+
+def _efficientnet(shape: Shape, classes: int, weights: str | None = None) -> nn.Module:
+    return EfficientNetB0(classes, image("EfficientNetB0", shape)[0], weights=weights)
+
+
+def _m5(shape: Shape, classes: int) -> nn.Module:
+    samples(shape)
+    return M5(classes)
+
+
+def _lstm(embedding: int, steps: str) -> Callable[[Shape, int], nn.Module]:
+    """The vocabulary is the classes: the next token is one of the tokens."""
+
+    def make(shape: Shape, classes: int) -> nn.Module:
+        require(len(shape) == 1, "StackedLSTM", f"needs token ids of shape (length,), got {shape}")
+        return StackedLSTM(classes, classes, embedding, steps=steps)
+
+    return make
+
+
+def _encoder(shape: Shape, classes: int, folder: str) -> nn.Module:
+    require(len(shape) == 1, "TextEncoder", f"needs token ids of shape (length,), got {shape}")
+    return TextEncoder(folder, classes)
+
+
+MODELS: dict[str, Entry] = {
+    "logreg": Entry(_logreg),
+    "twonn": Entry(_twonn),
+    "twocnn": Entry(_twocnn),
+    "smallconv": Entry(_small),
+    "resnet9": Entry(_resnet(9), (3, 32, 32), 100),
+    "resnet10": Entry(_resnet(10), (3, 32, 32)),
+    "resnet18": Entry(_resnet(18), (3, 32, 32)),
+    "mobilenet": Entry(_mobilenet("full"), (3, 64, 64), 200),
+    "mobilenet-short": Entry(_mobilenet("short"), (3, 64, 64), 200),
+    "vgg9": Entry(_vgg9, (1, 28, 28), 62),
+    "leafconv": Entry(_leaf, (3, 84, 84), 1),
+    "efficientnet-b0": Entry(_efficientnet, (3, 200, 200), 8),
+    "m5": Entry(_m5, (16_000,), 35),
+    "lstm-characters": Entry(_lstm(8, "last"), (80,), 80),
+    "lstm-words": Entry(_lstm(256, "all"), (10,), 10_000),
+    "lstm-words-200": Entry(_lstm(200, "all"), (10,), 10_000),
 }
 
+PRETRAINED: dict[str, Callable[[Shape, int, str], nn.Module]] = {
+    "efficientnet-b0": _efficientnet,
+    "encoder": _encoder,
+}
+"""Models that take weights from a path: `efficientnet-b0:FILE`, `encoder:FOLDER`."""
 
-def build(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A model by its name, for inputs of a shape (without the batch) and a number of classes (1: one binary logit)."""
-    if name not in MODELS:
-        raise unknown("model", name, MODELS)
+
+def check_name(name: str) -> None:
+    """Refuse a name that is neither a model nor a model with a path."""
+    kind, colon, path = name.partition(":")
+    if kind not in (PRETRAINED if colon else MODELS):
+        named = [*MODELS, *(f"{other}:PATH" for other in PRETRAINED)]
+        raise unknown("model", name, named)
+    require(not colon or bool(path), kind, "a path must follow the colon, got nothing")
+
+
+def build(name: str, shape: Shape, classes: int) -> nn.Module:
+    """A model by its name, for inputs of a shape (without the batch) and a number of classes (1: one binary logit).
+
+    `efficientnet-b0:FILE` and `encoder:FOLDER` read pretrained weights.
+    """
+    check_name(name)
     sides = tuple(int(side) for side in shape)
     if not sides or min(sides) < 1:
         raise fail(name, f"shape must be sides of at least 1, got {sides}")
     whole(name, "classes", classes, low=1)
-    return MODELS[name](sides, classes)
+    kind, colon, path = name.partition(":")
+    return PRETRAINED[kind](sides, classes, path) if colon else MODELS[name].make(sides, classes)

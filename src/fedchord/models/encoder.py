@@ -1,0 +1,87 @@
+"""A pretrained text encoder from a local folder, with the thesis' head. Needs the extra `text` (transformers)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedchord.check import below, fail, one_of, require
+from fedchord.models.parts import sizes, stay
+
+
+class TextEncoder(nn.Module):
+    """DistilBERT, or any encoder that `transformers` reads from a folder: token ids (n, length) -> (n, classes).
+
+    `encoder` gives a vector of h numbers per token (768 for DistilBERT, 384 for MiniLM). One vector per text: that of
+    the first token (`pool="first"`, [CLS], as in the thesis) or the mean over tokens that are not padding ("mean", what
+    sentence encoders such as MiniLM are trained with). Then a linear layer `hidden` (h to h), ReLU, Dropout of
+    `dropout`, and the linear `head` to the classes. All layers are trained. DistilBERT's base model has 66,362,880
+    parameters; the layers after it have h^2 + h + classes (h + 1), 592,130 for two classes.
+
+    The folder holds `config.json` and the weights, as `save_pretrained` writes them; nothing is downloaded and no code
+    in the folder is run. Its weights are never drawn anew: in a private copy only `hidden` and `head` differ. A folder
+    that lacks a weight is refused.
+
+    `forward(x, mask)`: ids and, where given, 1 for tokens and 0 for padding; without a mask, positions that hold the
+    config's padding id are padding. `Task(..., apply=masked)` passes `batch["mask"]` on.
+    """
+
+    def __init__(self, folder: str | Path, classes: int = 2, pool: str = "first", dropout: float = 0.1) -> None:
+        super().__init__()
+        sizes("TextEncoder", classes=classes)
+        self.pool = one_of("TextEncoder", "pool", pool, ("first", "mean"))
+        self.encoder = _read(Path(folder))
+        width, self.padding = int(self.encoder.config.hidden_size), self.encoder.config.pad_token_id
+        self.hidden = nn.Linear(width, width)
+        self.dropout = nn.Dropout(below("TextEncoder", "dropout", dropout, 1))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is None:
+            mask = torch.ones_like(x) if self.padding is None else (x != self.padding).to(x.dtype)
+        states: Tensor = self.encoder(input_ids=x, attention_mask=mask).last_hidden_state
+        if self.pool == "first":
+            text = states[:, 0]
+        else:
+            seen = mask.to(states.dtype).unsqueeze(-1)
+            text = (states * seen).sum(1) / seen.sum(1).clamp_min(1)
+        logits: Tensor = self.head(self.dropout(torch.relu(self.hidden(text))))
+        return logits
+
+
+def masked(module: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """Call a text model with the padding mask of the batch, for `Task(apply=masked)`."""
+    logits: Tensor = module(batch["x"], batch["mask"])
+    return logits
+
+
+def _read(folder: Path) -> Any:
+    """The encoder of a folder in float32, without the pooling layer that some have and the head does not use."""
+    try:
+        from transformers import AutoModel
+        from transformers.utils import logging
+    except ImportError:
+        raise fail("TextEncoder", "needs transformers: pip install 'fedchord[text]'") from None
+    require((folder / "config.json").is_file(), "TextEncoder", f"needs a folder with config.json, got {folder}")
+    bar = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        encoder, info = AutoModel.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise fail("TextEncoder", f"cannot read {folder}: {reason}") from None
+    finally:
+        if bar:
+            logging.enable_progress_bar()
+    missing = sorted(name for name in info["missing_keys"] if not name.startswith("pooler."))
+    require(not missing, "TextEncoder", f"{folder} has no weight {missing[0] if missing else ''}")
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.pooler = None
+    encoder = encoder.float()
+    stay(encoder)
+    return encoder
