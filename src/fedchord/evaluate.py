@@ -69,15 +69,21 @@ def evaluate(
         raise fail("evaluate", f"no client has {split} rows")
     values: dict[str, list[Tensor]] = {name: [] for name in names}
     kept: list[tuple[Tensor, Tensor]] = []
+    counted: list[Tensor] = []
+    at_once = task.objective.rows or ROWS
     for group, model in _by_model(algorithm, task, federation, state, memory, clients, tune):
-        for part in _pieces(group, rows.sizes):
-            scores, labels = _scores(task, federation, model, torch.cat([rows[client] for client in part]))
-            offsets = torch.cat([torch.zeros(1, dtype=torch.int64), rows.sizes[part].cumsum(0)])
-            for name, value in by_client(names, scores, labels, _units(offsets, len(labels))).items():
+        for part in _pieces(group, rows.sizes, at_once):
+            scores, labels, units = _scores(
+                task, federation, model, torch.cat([rows[client] for client in part]), at_once
+            )
+            counted.append(_counts(units, rows.sizes[part], len(labels)))
+            offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counted[-1].cumsum(0)])
+            for name, value in by_client(names, scores, labels, offsets).items():
                 values[name].append(value)
-            kept.append((scores, labels))
+            if not ADDITIVE.issuperset(names):
+                kept.append((scores, labels))
     per_client = {name: torch.cat(parts) for name, parts in values.items()}
-    sizes = rows.sizes[clients].double()
+    sizes = torch.cat(counted).double()
     pooled = _pooled(names, per_client, sizes, kept)
     summary = {n: summarise(v, sizes, n in HIGHER_IS_BETTER) | {"pooled": pooled[n]} for n, v in per_client.items()}
     protocol = _protocol(algorithm, federation, state, split, len(clients))
@@ -151,34 +157,43 @@ def _by_model(
         yield group, current
 
 
-def _pieces(clients: list[int], sizes: Tensor) -> Iterator[list[int]]:
-    """Clients in pieces of about `ROWS` rows."""
+def _pieces(clients: list[int], sizes: Tensor, at_once: int) -> Iterator[list[int]]:
+    """Clients in pieces of about so many rows."""
     piece: list[int] = []
     count = 0
     for client in clients:
         piece.append(client)
         count += int(sizes[client])
-        if count >= ROWS:
+        if count >= at_once:
             yield piece
             piece, count = [], 0
     if piece:
         yield piece
 
 
-def _scores(task: Task, federation: Federation, model: Tensors, rows: Tensor) -> tuple[Tensor, Tensor]:
-    parts = []
-    for part in rows.split(ROWS):
+def _scores(
+    task: Task, federation: Federation, model: Tensors, rows: Tensor, at_once: int
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Scores and labels of some rows, and how many labels each row has where the objective unrolls it (tokens)."""
+    parts, units = [], []
+    for part in rows.split(at_once):
         batch = federation.batch(part)
         outputs = task.outputs(model["theta"], model["buffers"], batch)
         parts.append(task.objective.predictions(outputs, batch))
-    return torch.cat([scores for scores, _ in parts]).cpu(), torch.cat([labels for _, labels in parts]).cpu()
+        if task.objective.units is not None:
+            units.append(task.objective.units(batch).cpu())
+    scores, labels = (torch.cat(column).cpu() for column in zip(*parts, strict=True))
+    return scores, labels, torch.cat(units) if units else None
 
 
-def _units(offsets: Tensor, labels: int) -> Tensor:
-    """Offsets in labels: rows hold one label each unless the objective unrolls them (tokens)."""
-    if int(offsets[-1]) != labels:
-        raise fail("evaluate", f"{labels} labels for {int(offsets[-1])} rows")
-    return offsets
+def _counts(units: Tensor | None, sizes: Tensor, labels: int) -> Tensor:
+    """How many labels each client has: one per row unless the objective unrolls rows."""
+    if units is None:
+        units = torch.ones(int(sizes.sum()), dtype=torch.int64)
+    if int(units.sum()) != labels:
+        raise fail("evaluate", f"{labels} labels for {int(sizes.sum())} rows of {int(units.sum())} units")
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+    return torch.zeros(len(sizes), dtype=torch.int64).index_add_(0, owner, units.to(torch.int64))
 
 
 def _pooled(

@@ -272,10 +272,20 @@ class ClientStream:
             yield self._federation.batch(self._rows[start : start + self._block])
 
 
+def _cut(blocks: Iterator[Batch], rows: int | None) -> Iterator[Batch]:
+    """The blocks, in pieces of at most so many rows if a number is given."""
+    for block in blocks:
+        if rows is None:
+            yield block
+        else:
+            for first in range(0, len(block["y"]), rows):
+                yield {name: column[first : first + rows] for name, column in block.items()}
+
+
 def data_loss(task: Task, model: Tensors, stream: Stream) -> Tensor:
     """F_i: the mean loss of a model over all examples of a stream, in evaluation mode, in float64."""
     total, units = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-    for batch in stream.whole():
+    for batch in _cut(stream.whole(), task.objective.rows):
         losses, count = task.objective.losses(task.outputs(model["theta"], model["buffers"], batch), batch)
         live = batch.get("live")
         count = torch.ones_like(losses) if count is None else count

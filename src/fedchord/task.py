@@ -31,13 +31,16 @@ class Objective:
 
     `losses(outputs, batch)` gives, per example, the summed loss and the number of units it sums over (None: one
     each), so that a loss per token is the ratio of two sums. `predictions(outputs, batch)` gives (scores, labels) for
-    the metrics.
+    the metrics; `units(batch)` tells how many of them each example gives (None: one). `rows` is how many examples are
+    scored at a time where outputs are large (None: as many as there are).
     """
 
     name: str
     losses: Callable[[Tensor, Batch], tuple[Tensor, Tensor | None]]
     predictions: Callable[[Tensor, Batch], tuple[Tensor, Tensor]]
     metrics: tuple[str, ...]
+    units: Callable[[Batch], Tensor] | None = None
+    rows: int | None = None
 
 
 def _cross_entropy(outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
@@ -49,12 +52,30 @@ def _binary_cross_entropy(outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor
     return F.binary_cross_entropy_with_logits(outputs.reshape(len(y)), y, reduction="none"), None
 
 
+def _token_cross_entropy(outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+    y, counted = batch["y"], batch["mask"].to(outputs.dtype)
+    losses = F.cross_entropy(outputs.flatten(0, 1), y.flatten(), reduction="none").reshape(y.shape)
+    return (losses * counted).sum(1), counted.sum(1)
+
+
+def _tokens(outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    return outputs[batch["mask"]], batch["y"][batch["mask"]]
+
+
+def _token_count(batch: Batch) -> Tensor:
+    return batch["mask"].sum(1)
+
+
 def _labelled(outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     return outputs.reshape(len(batch["y"]), -1), batch["y"]
 
 
 CLASSIFICATION = Objective("cross-entropy", _cross_entropy, _labelled, ("top1", "top5", "loss", "ece", "mce"))
 BINARY = Objective("binary cross-entropy", _binary_cross_entropy, _labelled, ("top1", "loss", "auroc", "ece", "mce"))
+TOKENS = Objective(
+    "cross-entropy per token", _token_cross_entropy, _tokens, ("top1", "top5", "loss"), _token_count, rows=128
+)
+"""Outputs (n, length, classes) against y (n, length), where `mask` is true; the mean is over tokens, not over rows."""
 
 
 def mean_loss(objective: Objective, outputs: Tensor, batch: Batch) -> Tensor:
@@ -182,7 +203,7 @@ class Task:
 
     def forward(self, theta: Tensor, buffers: Tensor, batch: Batch, training: bool) -> Tensor:
         """The module's outputs, differentiable in theta and in the batch; in training, buffers are changed in place."""
-        named = self.layout.views(theta) | self.buffers.views(buffers)
+        named = self.layout.views(theta) | self._buffer_views(buffers)
         if self._module.training is not training:
             self._module.train(training)
         return functional_call(self._applied, {f"module.{n}": t for n, t in named.items()}, (batch,))
@@ -253,13 +274,19 @@ class Task:
             self._scratch = torch.empty_like(theta)
         return self._scratch
 
+    def _buffer_views(self, buffers: Tensor) -> Tensors:
+        """The named buffers inside a vector. Outside a traced run each counts its own changes: autograd would take new
+        statistics of one BatchNorm for a change of another's, which it has saved."""
+        views = self.buffers.views(buffers)
+        return views if self.traced else {name: view.data for name, view in views.items()}
+
     def _bind(self, theta: Tensor, buffers: Tensor) -> None:
         """Make the module's parameters and buffers views of these vectors."""
         if self._bound[0] is not theta:
             for parameter, entry in zip(self._parameters, self.layout.entries, strict=True):
                 parameter.data = theta[entry.start : entry.stop].view(entry.shape)
         if self._bound[1] is not buffers:
-            for name, view in self.buffers.views(buffers).items():
+            for name, view in self._buffer_views(buffers).items():
                 owner, _, last = name.rpartition(".")
                 self._module.get_submodule(owner)._buffers[last] = view
         self._bound = (theta, buffers)

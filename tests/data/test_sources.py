@@ -254,7 +254,7 @@ def test_missing_files_root_and_names(tmp_path):
     with pytest.raises(FedchordError) as error:
         load("minst")
     assert str(error.value) == (
-        "unknown data set 'minst'; did you mean 'mnist'? (known: cifar10, cifar100, digits, mnist, qmnist)"
+        f"unknown data set 'minst'; did you mean 'mnist'? (known: {', '.join(sorted(SOURCES))})"
     )
 
 

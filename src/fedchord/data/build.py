@@ -10,7 +10,8 @@ from fedchord.check import fail, require, whole
 from fedchord.data.federation import DataSet, Federation, Ragged
 from fedchord.data.noise import corrupt
 from fedchord.data.partition import ClassDirichlet, Dirichlet, Natural, Partition, Pathological
-from fedchord.data.split import split_clients
+from fedchord.data.split import own_split, split_clients
+from fedchord.data.standardise import standardise
 from fedchord.data.validate import check_data
 from fedchord.tensors import Tensors
 
@@ -25,11 +26,13 @@ def federate(
     noise_rate: float = 0.0,
     seed: int = 0,
 ) -> Federation:
-    """K clients from a data set; the data set itself is never changed, and no row is copied.
+    """K clients from a data set; the data set itself is never changed, and no row is copied unless it is scaled.
 
     The rows are given to clients by the partition, each client's rows are split locally (stratified by label), and
     label noise, if any, hits training labels only: validation and test labels stay clean. `num_clients` may be left out
-    for natural clients, which then are all used. What was done is told in `notes`.
+    for natural clients, which then are all used. Features that the data set marks as `scaled` are standardised by each
+    client with its own training rows. Natural clients of data that come with a split (`DataSet.parts`) keep it, and
+    `test` is not used. What was done is told in `notes`.
     """
     whole("federate", "seed", seed)
     check_data(dataset)
@@ -37,12 +40,19 @@ def federate(
     held = _hold(dataset, partition, num_clients, seed)
     keys = rng.fold(rng.key(seed, "split"), torch.arange(len(held)))
     assert isinstance(keys, Tensor)
-    train, valid, tests = split_clients(held, _strata(labels), test, validation, keys)
+    own = dataset.parts if isinstance(partition, Natural) else None
+    if own is None:
+        train, valid, tests = split_clients(held, _strata(labels), test, validation, keys)
+    else:
+        train, valid, tests = own_split(held, own, _strata(labels), validation, keys)
+        require(int(train.sizes.min()) > 0, dataset.name, "a client has no training rows in the split of the data")
     columns, noise_notes = _noisy(dataset, train, noise, noise_rate, seed)
+    columns, scale_notes = _scaled(dataset, columns, held, train)
     notes = [
         *_partition_notes(dataset, partition, held, num_clients, seed),
-        *_split_notes(held, train, valid, tests),
+        *(_split_notes(held, train, valid, tests) if own is None else _own_notes(own, train, valid, tests)),
         *noise_notes,
+        *scale_notes,
         *([dataset.origin] if dataset.origin else []),
     ]
     names = _client_names(dataset, partition, held)
@@ -94,6 +104,19 @@ def _noisy(dataset: DataSet, train: Ragged, noise: str | None, rate: float, seed
     return {**dataset.columns, "y": noisy}, [note]
 
 
+def _scaled(dataset: DataSet, columns: Tensors, held: Ragged, train: Ragged) -> tuple[Tensors, list[str]]:
+    """The columns with the marked features standardised, and what to tell about it."""
+    if dataset.scaled is None:
+        return columns, []
+    x, marked = columns["x"], int(dataset.scaled.sum())
+    gaps = int(x[held.rows].isnan().sum())
+    note = (
+        f"{marked} of {x.shape[1]} features are standardised by each client, with the mean and std of its own training "
+        f"rows; {gaps} missing values became that mean."
+    )
+    return {**columns, "x": standardise(x, dataset.scaled, held, train)}, [note]
+
+
 def _client_names(dataset: DataSet, partition: Partition, held: Ragged) -> tuple[str, ...]:
     """The groups' names for natural clients, else the numbers."""
     if not isinstance(partition, Natural) or dataset.groups is None:
@@ -124,6 +147,17 @@ def _split_notes(held: Ragged, train: Ragged, valid: Ragged, tests: Ragged) -> l
         have = "client has" if small == 1 else "clients have"
         notes.append(f"{small} {have} a single row, which is used for training; such a client has no test rows.")
     return notes
+
+
+def _own_notes(parts: Tensor, train: Ragged, valid: Ragged, tests: Ragged) -> list[str]:
+    sizes = f"{len(train.rows)} training, {len(valid.rows)} validation and {len(tests.rows)} test rows"
+    unused = int((parts == 1).sum()) if not len(valid.rows) else 0
+    dropped = f"; {unused} validation rows are not used" if unused else ""
+    without = int((tests.sizes == 0).sum())
+    return [
+        f"Local split as the data come: {sizes}{dropped}.",
+        *([f"{without} of {len(tests)} clients have no test rows."] if without else []),
+    ]
 
 
 def _spread(values: Tensor) -> str:

@@ -6,15 +6,15 @@ row numbers (train, validation, test). Images stay bytes until they are batched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedchord.check import one_of
+from fedchord.check import one_of, require
 from fedchord.tensors import Tensors
 
 
@@ -55,7 +55,10 @@ class DataSet:
     """Rows before they are given to clients; what a source returns.
 
     `groups` holds a client number per row where the data have natural clients (a writer, a hospital), named by
-    `group_names`. `holdout` is the official test part, kept apart from the clients.
+    `group_names`. `holdout` is the official test part, kept apart from the clients. `scaled` marks the features (of
+    rows that are vectors) that every client standardises with its own training rows; NaN is a missing value there.
+    `parts` tells, for data that come with a split of every client's rows, the part of each row: 0 training, 1
+    validation, 2 test.
     """
 
     name: str
@@ -65,6 +68,8 @@ class DataSet:
     group_names: tuple[str, ...] = ()
     holdout: Tensors | None = None
     origin: str = ""
+    scaled: Tensor | None = None
+    parts: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,18 @@ class Federation:
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
         return parts[one_of("evaluate", "split", split, parts)]
 
+    def only(self, clients: Sequence[int]) -> Federation:
+        """Some of the clients, numbered anew from 0 in the given order; names stay, and the rows are shared."""
+        for client in clients:
+            require(0 <= client < self.num_clients, self.name, f"there is no client {client}")
+        require(len(clients) > 0, self.name, "a federation needs at least one client")
+        require(len(set(clients)) == len(clients), self.name, "a client is named twice")
+        train, validation, test = (
+            Ragged.of(part[client] for client in clients) for part in (self.train, self.validation, self.test)
+        )
+        names = tuple(self.client_names[client] for client in clients)
+        return replace(self, train=train, validation=validation, test=test, client_names=names)
+
     def batch(self, rows: Tensor) -> Tensors:
         """The columns of some rows, ready for a model."""
         return prepare({name: column.index_select(0, rows) for name, column in self.columns.items()})
@@ -101,5 +118,14 @@ class Federation:
 
 
 def prepare(batch: Tensors) -> Tensors:
-    """Bytes to numbers: uint8 columns become float32 in [0, 1]."""
-    return {n: t.to(torch.float32).mul_(1 / 255) if t.dtype == torch.uint8 else t for n, t in batch.items()}
+    """Stored numbers to what a model takes: bytes to float32 in [0, 1], 16-bit sound to float32 in [-1, 1), other short
+    whole numbers (letters and words) to int64."""
+    return {name: _ready(column) for name, column in batch.items()}
+
+
+def _ready(column: Tensor) -> Tensor:
+    if column.dtype == torch.uint8:
+        return column.to(torch.float32).mul_(1 / 255)
+    if column.dtype == torch.int16:
+        return column.to(torch.float32).mul_(1 / 32768)
+    return column.to(torch.int64) if column.dtype in (torch.int8, torch.int32) else column

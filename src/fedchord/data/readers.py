@@ -17,6 +17,7 @@ from torch.utils.data import TensorDataset
 
 from fedchord.check import fail, require, unknown
 from fedchord.data.federation import DataSet
+from fedchord.data.sources.medmnist import read_medmnist
 from fedchord.data.validate import check_data
 
 Array = Tensor | NDArray[Any] | Sequence[Any]
@@ -71,7 +72,10 @@ def from_torch(
 
 
 def from_npz(path: str | Path, *, classes: int | None = None, name: str | None = None) -> DataSet:
-    """A data set from an .npz file with the arrays x, y and, where there are natural clients, client."""
+    """A data set from an .npz file with the arrays x, y and, where there are natural clients, client.
+
+    A file in MedMNIST's layout (train_images, train_labels, test_images, test_labels) is read as such.
+    """
     file = _existing(path)
     owner = name or file.stem
     try:
@@ -81,6 +85,8 @@ def from_npz(path: str | Path, *, classes: int | None = None, name: str | None =
             found = list(stored)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
         raise fail(file.name, f"is not a readable .npz file of plain arrays ({_reason(error)})") from None
+    if "train_images" in found and not arrays:
+        return read_medmnist(file, name)
     for needed in ("x", "y"):
         require(needed in arrays, file.name, f"array {needed} is missing (arrays: {', '.join(found)})")
     return from_arrays(**_renamed(arrays), classes=classes, name=owner, origin=f"Read from {file.name}.")
@@ -123,7 +129,7 @@ def _features(name: str, x: Array) -> Tensor:
     values = _tensor(name, "x", x)
     if values.dtype == torch.bool or (values.is_floating_point() and values.dtype != torch.float32):
         return values.to(torch.float32)
-    return values
+    return values.to(torch.int64) if values.dtype == torch.int16 else values  # int16 means sound
 
 
 def _labels(name: str, y: Array) -> Tensor:

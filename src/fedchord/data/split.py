@@ -69,6 +69,25 @@ def split_clients(
     )
 
 
+def own_split(
+    held: Ragged, parts: Tensor, labels: Tensor, validation: float, keys: Tensor
+) -> tuple[Ragged, Ragged, Ragged]:
+    """The split that the data come with: `parts` tells for each row 0 training, 1 validation or 2 test.
+
+    Validation rows are used if `validation` is above zero. Where the data have none, that share of each client's
+    training rows is taken instead, as `split_clients` does.
+    """
+    below("split", "validation", validation, 1.0)
+    client = torch.repeat_interleave(torch.arange(len(held)), held.sizes)
+    part = parts[held.rows]
+    train, valid, tests = (_keep(held, client, part == code) for code in (0, 1, 2))
+    if len(valid.rows) and not validation:
+        valid = _keep(held, client, torch.zeros_like(part, dtype=torch.bool))
+    elif validation and not len(valid.rows):
+        train, valid, _ = split_clients(train, labels, 0.0, validation, keys)
+    return train, valid, tests
+
+
 def _quotas(counts: Tensor, owner: Tensor, wanted: Tensor, lots: Tensor) -> Tensor:
     """Largest remainders: rows to take from each (client, class), in whole-number arithmetic."""
     totals = torch.zeros_like(wanted).index_add_(0, owner, counts).clamp_min(1)

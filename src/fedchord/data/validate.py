@@ -14,13 +14,29 @@ def check_data(dataset: DataSet) -> None:
     """Refuse data that cannot be trained on: no rows, labels out of range, NaN, columns that do not fit."""
     name = dataset.name
     whole(name, "classes", dataset.classes, 1)
-    _check_columns(name, "", dataset.columns, dataset.classes)
+    _check_columns(name, "", _whole(dataset), dataset.classes)
     if dataset.holdout is not None:
         _check_columns(name, "holdout ", dataset.holdout, dataset.classes)
         missing = sorted(set(dataset.columns) - set(dataset.holdout))
         require(not missing, name, f"the holdout has no column {', '.join(missing)}")
     if dataset.groups is not None:
         _check_groups(dataset, dataset.groups)
+    if dataset.parts is not None:
+        parts, rows = dataset.parts, len(dataset.columns["x"])
+        fits = parts.shape == (rows,) and bool(((parts >= 0) & (parts <= 2)).all())
+        require(fits, name, f"parts must hold 0, 1 or 2 for each of the {rows} rows")
+
+
+def _whole(dataset: DataSet) -> Tensors:
+    """The columns without the gaps that scaling fills; NaN elsewhere stays."""
+    columns, scaled, name = dataset.columns, dataset.scaled, dataset.name
+    if scaled is None or "x" not in columns:
+        return columns
+    x = columns["x"]
+    fits = x.ndim == 2 and x.is_floating_point() and scaled.dtype == torch.bool and scaled.shape == x.shape[1:]
+    require(fits, name, "scaled must be one bool per feature of rows that are vectors of floats")
+    require(dataset.holdout is None, name, "a holdout belongs to no client and cannot be scaled")
+    return {**columns, "x": torch.where(scaled & x.isnan(), 0.0, x)}
 
 
 def _check_columns(name: str, part: str, columns: Tensors, classes: int) -> None:

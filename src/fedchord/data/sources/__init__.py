@@ -7,13 +7,34 @@ from pathlib import Path
 
 from fedchord.check import require, unknown
 from fedchord.data.federation import DataSet
-from fedchord.data.sources import cifar, digits, mnist, qmnist
+from fedchord.data.sources import (
+    berka,
+    celeba,
+    cifar,
+    digits,
+    femnist,
+    heart,
+    medmnist,
+    mnist,
+    qmnist,
+    reddit,
+    shakespeare,
+    speechcommands,
+    tinyimagenet,
+)
 from fedchord.data.sources.source import Source
 
 __all__ = ["SOURCES", "Source", "data_root", "load", "status"]
 
 SOURCES: dict[str, Source] = {
-    source.name: source for source in (digits.SOURCE, mnist.SOURCE, qmnist.SOURCE, cifar.CIFAR10, cifar.CIFAR100)
+    source.name: source
+    for source in (
+        *(digits.SOURCE, mnist.SOURCE, qmnist.SOURCE, cifar.CIFAR10, cifar.CIFAR100),
+        *(heart.SOURCE, berka.SOURCE, berka.LEAKY),
+        *medmnist.SOURCES,
+        *(femnist.SOURCE, shakespeare.SOURCE, speechcommands.SOURCE, celeba.SOURCE, tinyimagenet.SOURCE),
+        *reddit.SOURCES.values(),
+    )
 }
 
 

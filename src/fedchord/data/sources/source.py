@@ -16,8 +16,9 @@ from fedchord.data.federation import DataSet
 class Source:
     """One public data set.
 
-    `files` lists what is expected under the data root: for each file the accepted places, the usual one first. `rows`
-    and `holdout` are the official numbers of training and test rows; files with fewer rows load, and say so.
+    `files` lists what is expected under the data root: for each file the accepted places, the usual one first; a place
+    with a `*` stands for all files it matches, of which there must be one. `rows` and `holdout` are the official
+    numbers of training and test rows; files with fewer rows load, and say so.
     """
 
     name: str
@@ -38,14 +39,15 @@ class Source:
 
     def missing(self, root: Path) -> list[str]:
         """The expected files that are not there, by their usual names."""
-        return [places[0] for places in self.files if not any((root / place).is_file() for place in places)]
+        return [places[0] for places in self.files if not any(_first(root, place) for place in places)]
 
     def locate(self, root: Path, file: str) -> Path:
         """The path of one expected file, given by its usual name."""
         places = next(places for places in self.files if places[0] == file)
         for place in places:
-            if (root / place).is_file():
-                return root / place
+            found = _first(root, place)
+            if found is not None:
+                return found
         raise self.absent(root, [file])
 
     def absent(self, root: Path, files: list[str]) -> FedchordError:
@@ -64,3 +66,10 @@ class Source:
             f"{self.title}: {rows} training and {holdout} test rows, not the official {official}; "
             "results are not comparable with published ones."
         )
+
+
+def _first(root: Path, place: str) -> Path | None:
+    """A file at a place, or one that matches it where it holds a `*`."""
+    if "*" in place:
+        return next((path for path in root.glob(place) if path.is_file()), None)
+    return root / place if (root / place).is_file() else None

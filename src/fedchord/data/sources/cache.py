@@ -1,0 +1,192 @@
+"""Columns on disk: made once from a data set's many files, then mapped into memory and read as they are needed.
+
+A cache is a folder `NAME-DIGEST` under FEDCHORD_CACHE, or else under `cache/` in the data root, with one raw file per
+column and `meta.json`. The digest covers the names, sizes and times of the files it was made from and the options, so
+changed files make another cache. It is written beside its place and renamed, so it is whole or not there; a damaged one
+is made again. Mappings are private: what is written to such a tensor never reaches the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedchord.check import FedchordError, fail, require
+from fedchord.tensors import Tensors
+
+FORMAT = 1
+CHUNK = 256
+_TYPES = {
+    "uint8": torch.uint8,
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "bool": torch.bool,
+}
+Item = TypeVar("Item")
+
+
+class Writer:
+    """Appends rows to the columns of a new cache."""
+
+    def __init__(self, owner: str, folder: Path) -> None:
+        self._owner, self._folder = owner, folder
+        self._files: dict[str, Any] = {}
+        self.columns: dict[str, dict[str, Any]] = {}
+        self.rows = 0
+
+    def add(self, **columns: NDArray[Any]) -> None:
+        """Some rows of every column; types and shapes of a row stay what they were in the first call."""
+        count = len(next(iter(columns.values())))
+        for name, values in columns.items():
+            if name not in self.columns:
+                self.columns[name] = {"dtype": str(values.dtype), "shape": list(values.shape[1:])}
+                self._files[name] = (self._folder / f"{name}.bin").open("wb")
+            told = self.columns[name]
+            same = told["dtype"] == str(values.dtype) and told["shape"] == list(values.shape[1:])
+            require(same and len(values) == count, self._owner, f"column {name} changed its type, shape or length")
+            self._files[name].write(np.ascontiguousarray(values).tobytes())
+        require(set(columns) == set(self.columns), self._owner, "every call must add to the same columns")
+        self.rows += count
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+
+def cached(
+    owner: str, root: Path, inputs: Sequence[Path], options: str, build: Callable[[Writer], dict[str, Any]]
+) -> tuple[Tensors, dict[str, Any]]:
+    """The columns and facts of a cache; `build` fills it from the inputs and returns the facts if it is not there."""
+    place = _place(root) / f"{owner}-{_digest(root, inputs, options)}"
+    found = _open(place)
+    if found is not None:
+        return found
+    try:
+        _make(owner, place, build)
+    except OSError as error:
+        hint = "set FEDCHORD_CACHE to a folder with room that you can write"
+        raise fail(owner, f"the cache {place} cannot be written ({error.strerror or error}); {hint}") from None
+    found = _open(place)
+    if found is None:
+        raise fail(owner, f"the cache {place} is damaged; delete it and try again")
+    return found
+
+
+def progress(owner: str, items: Iterable[Item], total: int) -> Iterator[Item]:
+    """The items, with a bar on the terminal, if there is one, that tells how far the cache is."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.console import Console  # here, since most runs need no bar
+    from rich.progress import track
+
+    label = f"{owner}: preparing the files, once"
+    yield from track(items, label, total=total, console=Console(stderr=True), transient=True)
+
+
+def _place(root: Path) -> Path:
+    chosen = os.environ.get("FEDCHORD_CACHE")
+    return Path(chosen).expanduser() if chosen else root / "cache"
+
+
+def _digest(root: Path, inputs: Sequence[Path], options: str) -> str:
+    digest = hashlib.sha256(f"{FORMAT} {options}\n".encode())
+    for path in inputs:
+        facts = path.stat()
+        name = path.relative_to(root) if path.is_relative_to(root) else path
+        digest.update(f"{name} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _make(owner: str, place: Path, build: Callable[[Writer], dict[str, Any]]) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    try:
+        writer = Writer(owner, folder)
+        try:
+            facts = build(writer)
+        finally:
+            writer.close()
+        require(writer.rows > 0, owner, "the files hold no rows")
+        told = {"rows": writer.rows, "columns": writer.columns, "facts": facts}
+        (folder / "meta.json").write_text(json.dumps(told))
+        if place.exists() and _open(place) is None:
+            shutil.rmtree(place)
+        try:
+            folder.rename(place)
+        except OSError:
+            if _open(place) is None:  # else another process was first, and its cache is as good
+                raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open(place: Path) -> tuple[Tensors, dict[str, Any]] | None:
+    """A whole cache, or None."""
+    try:
+        told = json.loads((place / "meta.json").read_text())
+        rows, columns, facts = told["rows"], told["columns"], told["facts"]
+        tensors: Tensors = {}
+        for name, kind in columns.items():
+            file, shape = place / f"{name}.bin", (rows, *kind["shape"])
+            size = int(np.prod(shape, dtype=np.int64))
+            if file.stat().st_size != size * np.dtype(kind["dtype"]).itemsize:
+                return None
+            tensors[name] = torch.from_file(str(file), shared=False, size=size, dtype=_TYPES[kind["dtype"]]).reshape(
+                shape
+            )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return tensors, facts
+
+
+def fill_files(
+    owner: str,
+    writer: Writer,
+    items: Sequence[tuple[Path, dict[str, int]]],
+    read: Callable[[Path], NDArray[Any]],
+    skip_damaged: bool,
+) -> list[str]:
+    """One row per file: x from `read`, the other columns given; returns the damaged files that were skipped.
+
+    Without `skip_damaged` the first damaged file ends it.
+    """
+    skipped: list[str] = []
+    chunk: list[tuple[NDArray[Any], dict[str, int]]] = []
+    for path, values in progress(owner, items, len(items)):
+        try:
+            chunk.append((read(path), values))
+        except FedchordError:
+            if not skip_damaged:
+                raise
+            skipped.append(str(path))
+        if len(chunk) == CHUNK:
+            _flush(writer, chunk)
+    _flush(writer, chunk)
+    return skipped
+
+
+def skipped_note(skipped: Sequence[str]) -> str:
+    """What `origin` tells about skipped files."""
+    first = f", the first is {skipped[0]}" if skipped else ""
+    return f" Damaged files that were skipped: {len(skipped)}{first}." if skipped else ""
+
+
+def _flush(writer: Writer, chunk: list[tuple[NDArray[Any], dict[str, int]]]) -> None:
+    if chunk:
+        given = {name: np.array([values[name] for _, values in chunk], np.int64) for name in chunk[0][1]}
+        writer.add(x=np.stack([x for x, _ in chunk]), **given)
+        chunk.clear()

@@ -1,0 +1,40 @@
+"""Pictures in files (JPEG, PNG), read by Pillow into bytes."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedchord.check import fail, require
+
+
+def read_image(
+    owner: str, path: Path, side: int, size: tuple[int, int] | None = None
+) -> tuple[NDArray[np.uint8], tuple[int, int]]:
+    """A picture as RGB bytes, (3, side, side), and the size (width, height) it had.
+
+    With `size` any other size is refused; a picture that is not side x side is squeezed to it (bicubic).
+    """
+    try:
+        from PIL import Image  # here, so that only data sets of pictures need it
+    except ImportError:
+        raise fail(owner, "reading pictures needs Pillow: pip install pillow") from None
+    require(path.is_file(), owner, f"{path}: no such file")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # Pillow warns of damage it can read past
+            with Image.open(path) as picture:
+                found = (int(picture.size[0]), int(picture.size[1]))
+                colour = picture.convert("RGB")
+    except Exception as error:  # a damaged picture raises almost anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise fail(owner, f"{path} is damaged: expected a picture, got {reason}") from None
+    if size is not None:
+        told = f"{found[0]}x{found[1]} pixels"
+        require(found == size, owner, f"{path} must have {size[0]}x{size[1]} pixels, got {told}")
+    if found != (side, side):
+        colour = colour.resize((side, side), Image.Resampling.BICUBIC)
+    return np.ascontiguousarray(np.asarray(colour, dtype=np.uint8).transpose(2, 0, 1)), found
