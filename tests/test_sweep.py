@@ -109,5 +109,12 @@ def test_statistics_of_a_mixed_model_are_recomputed_on_the_training_rows():
 def test_one_model_methods_have_no_sweep_and_bad_grids_are_refused():
     run = trained("fedavg", FEDERATION)
     assert sweep(*run.arguments) is None
-    with pytest.raises(FedchordError, match="sweep: every lambda must lie between 0 and 1"):
-        sweep(*run.arguments, lambdas=(0.0, 1.5))
+    for grid, line in [
+        ((0.0, 1.5), "every lambda must lie between 0 and 1, got 1.5"),
+        ((-0.1, 1.0), "every lambda must lie between 0 and 1, got -0.1"),
+        ((float("nan"),), "every lambda must lie between 0 and 1, got nan"),
+        ((), "needs at least one lambda"),
+    ]:
+        with pytest.raises(FedchordError) as error:
+            sweep(*run.arguments, lambdas=grid)
+        assert str(error.value) == f"sweep: {line}"

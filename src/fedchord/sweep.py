@@ -85,18 +85,21 @@ def sweep(
 ) -> Sweep | None:
     """Measure every client along its line; None if no client has two models."""
     find(metric)
-    require(bool(lambdas) and all(0 <= lam <= 1 for lam in lambdas), "sweep", "every lambda must lie between 0 and 1")
+    require(bool(lambdas), "sweep", "needs at least one lambda")
+    for lam in lambdas:
+        require(0 <= lam <= 1, "sweep", f"every lambda must lie between 0 and 1, got {lam}")
     clients = federation.test.sizes.nonzero().flatten().tolist()
-    chosen = bool(federation.validation.sizes[clients].all()) and bool(clients)
+    chosen = bool(clients) and not unvalidated(federation)
     splits = ("test", "validation") if chosen else ("test",)
     measured = {split: _Measured(metric, len(lambdas)) for split in splits}
     two_ended = []
     for client in clients:
         own = (memory.get(client) or {}) if state.visits[client] > 0 else None
+        own = tune(client, own, state) if tune else own
         ends = algorithm.client.endpoints(task, state.broadcast, own)
         two_ended.append(ends is not None)
         if ends is None:
-            model = deployed(algorithm, task, federation, state, client, own, tune)
+            model = deployed(algorithm, task, federation, state, client, own)
             ends = model, model
         for split in splits:
             batch = federation.batch(federation.part(split)[client])
@@ -105,6 +108,20 @@ def sweep(
         return None
     stacked = {split: part.table() for split, part in measured.items()}
     return Sweep(metric, lambdas, tuple(clients), stacked["test"], stacked.get("validation"), torch.tensor(two_ended))
+
+
+def unvalidated(federation: Federation) -> str:
+    """Why no lambda can be chosen on validation rows, in words; empty if it can be.
+
+    Every client that is measured needs a validation row of its own: a lambda chosen for some clients only would make
+    a mean over other clients.
+    """
+    tested = federation.test.sizes > 0
+    without = int((tested & (federation.validation.sizes == 0)).sum())
+    if not without:
+        return ""
+    total = int(tested.sum())
+    return f"{without} of {total} clients have no validation row, so no lambda is chosen; each needs 3 rows or more"
 
 
 class _Measured:

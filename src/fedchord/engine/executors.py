@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -49,8 +49,8 @@ class Work:
         return ClientStream(self.federation, client, self.training.batch, key, least=self.task.least_batch)
 
     def own(self, client: int, kept: Tensors | None, shared: Tensors) -> Tensors:
-        """What the client keeps, or what it starts with."""
-        if kept is not None:
+        """What the client keeps, or, where it keeps nothing, what it starts with."""
+        if kept:
             return kept
         return self.algorithm.client.init(self.task, shared, rng.key(self.seed, "own", client))
 
@@ -92,7 +92,7 @@ class Work:
         if not phases:
             return kept
         key = rng.key(self.seed, "tune", client, state.round)
-        return train(self.algorithm.client, self.training, visit, stream, phases, key)
+        return train(self.algorithm.client, self.training, replace(visit, phase=phases[0]), stream, phases, key)
 
 
 class Cut:
