@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from fedchord.data.federation import Federation, Ragged
 
+settings.register_profile("fedchord", deadline=None)  # a busy machine is no mistake
+settings.load_profile("fedchord")
 torch.set_num_threads(1)  # the tests' tensors are tiny: threads would only wait for each other
 
 

@@ -19,6 +19,7 @@ LEVELS = [
     {"round", "clients", "mixing", "servers"},
     {"catalog"},
     {"evaluate", "sweep", "landscape", "engine", "flower", "privacy"},
+    {"newcomers"},
     {"studies"},
     {"cli"},
 ]

@@ -18,11 +18,19 @@ from fedchord.clients.ditto import Ditto
 from fedchord.clients.finetune import FineTune
 from fedchord.clients.pfedme import PFedMe
 from fedchord.clients.plain import Local, Plain
+from fedchord.clients.propfair import PropFairLoss
 from fedchord.clients.prox import Prox
 from fedchord.clients.scaffold import Scaffold
 from fedchord.clients.split import Split
+from fedchord.clients.stateless import StatelessSuPerFed
 from fedchord.clients.superfed import SuPerFed
+from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
+from fedchord.mixing.afl import Afl
+from fedchord.mixing.fedmgda import FedMgda
+from fedchord.mixing.propfair import PropFair
+from fedchord.mixing.qfedavg import QFedAvg
 from fedchord.mixing.static import BySize, Uniform
+from fedchord.mixing.term import Term
 from fedchord.rules import Algorithm, ClientRule, MixingRule, ServerRule
 from fedchord.servers.adaptive import Adagrad, Adam, Momentum, Yogi
 from fedchord.servers.step import Blend, ScaffoldStep, Step
@@ -57,9 +65,28 @@ METHODS: dict[str, Method] = {
     "ditto": Method(Ditto, about="private model held near the global one (Li et al., 2021)"),
     "superfed-mm": Method(SuPerFed, about="mode connectivity, one lambda per batch (thesis, chapter 2)"),
     "superfed-lm": Method(partial(SuPerFed, layerwise=True, nu=2.0), about="the same, one lambda per layer and batch"),
+    "superfed-stateless": Method(StatelessSuPerFed, about="SuPerFed whose clients keep nothing between rounds"),
+    "afl": Method(Plain, Afl, about="weights that climb the losses, min-max fairness (Mohri et al., 2019)"),
+    "q-fedavg": Method(Plain, QFedAvg, about="weights by powers of the losses (Li et al., 2020)"),
+    "term": Method(Plain, Term, about="weights by exponentials of the losses (Li et al., 2021)"),
+    "fedmgda": Method(Plain, FedMgda, about="the shortest mix of normalised updates (Hu et al., 2022)"),
+    "propfair": Method(Plain, PropFair, about="proportional fairness as weights (Zhang et al., 2022)"),
+    "propfair-loss": Method(PropFairLoss, about="proportional fairness as the clients' loss (Zhang et al., 2022)"),
+    "aaggff-s": Method(Plain, AAggFFSilo, about="fair weights by online Newton steps, all clients (thesis, chapter 3)"),
+    "aaggff-d": Method(Plain, AAggFFDevice, about="fair weights by entropic FTRL, sampled clients (thesis, chapter 3)"),
 }
 
-MIXINGS: dict[str, Callable[..., MixingRule]] = {"by-size": BySize, "uniform": Uniform}
+MIXINGS: dict[str, Callable[..., MixingRule]] = {
+    "by-size": BySize,
+    "uniform": Uniform,
+    "afl": Afl,
+    "q-fedavg": QFedAvg,
+    "term": Term,
+    "fedmgda": FedMgda,
+    "propfair": PropFair,
+    "aaggff-s": AAggFFSilo,
+    "aaggff-d": AAggFFDevice,
+}
 
 SERVERS: dict[str, Callable[..., ServerRule]] = {
     "step": Step,

@@ -70,7 +70,8 @@ def open_run(algorithm: Algorithm, task: Task, num_clients: int, plan: Plan) -> 
     check.require(
         not mixing.full or size == num_clients,
         type(mixing).__name__,
-        f"needs every client in every round, got cohort {size} of {num_clients}",
+        f"needs every client in every round, got cohort {size} of {num_clients}"
+        + (f"; use {mixing.instead}, or cohort=all" if mixing.instead else ""),
     )
     broadcast = algorithm.client.opening(task, rng.key(plan.seed, "model"))
     moving = {name: broadcast[name] for name in algorithm.client.mixes if name in broadcast}

@@ -230,6 +230,8 @@ class MixingRule:
     """A subset of {"loss", "norm", "gram"}: the engine computes only what is asked for."""
     full: ClassVar[bool] = False
     """Whether every client must take part in every round."""
+    instead: ClassVar[str] = ""
+    """For a rule with `full`: the rule to use where only some clients take part."""
     outcomes: ClassVar[tuple[str, ...]] = ("model",)
     """The outcomes the rule can serve."""
 

@@ -1,4 +1,4 @@
-"""The commands `table`, `plot` and `study`: what a user types after the runs, and for many runs at once.
+"""The commands `table`, `compare`, `plot`, `figure` and `study`: what a user types after one run or for many.
 
 Heavy imports stay inside the functions, so that `--help` is quick. Mistakes are raised as `FedchordError`; `cli.main`
 prints them in one line.
@@ -33,9 +33,11 @@ Out = Annotated[Path | None, typer.Option("--out", help=OUT_HELP)]
 
 
 def register(app: typer.Typer) -> None:
-    """Add `table`, `plot` and `study` to the command line."""
+    """Add `table`, `compare`, `plot`, `figure` and `study` to the command line."""
     app.command("table")(table)
+    app.command("compare")(compare)
     app.command("plot")(plot)
+    app.command("figure")(figure)
     study = typer.Typer(
         rich_markup_mode=None,
         help="Many runs from one file: methods x settings x seeds, and their table.",
@@ -86,6 +88,42 @@ def table(
     show(made, form)
 
 
+def compare(
+    runs: Runs,
+    against: Annotated[
+        str, typer.Option("--against", metavar="LABEL_or_RUN", help="The reference: a method, a label or a run folder.")
+    ],
+    metric: Annotated[str | None, typer.Option("--metric", help="top1, loss, ...; by default the headline.")] = None,
+    column: Annotated[
+        str,
+        typer.Option(
+            "--column", help="deployed (the default), swept or validated (the lambda sweep).", show_default=False
+        ),
+    ] = "deployed",
+    form: Format = "rich",
+) -> None:
+    """Paired differences to a reference: mean over clients, 95 % interval, how many clients are better or worse.
+
+    RUN is a run folder, a pattern, or a folder of run folders (of a study). Pairs are the same client under the same
+    seed; runs on a federation for which there is no reference are refused.
+
+    \b
+      fedchord compare runs/* --against fedavg
+      fedchord compare runs/2_table3 --against superfed-mm --column validated
+      fedchord compare runs/a runs/b --against runs/c --metric loss
+    """
+    from fedchord.check import one_of
+    from fedchord.studies import compare as pairs
+    from fedchord.studies import tables
+
+    one_of("compare", "format", form, tables.FORMATS)
+    found, problems = tables.read_all(runs)
+    made = pairs.differences(found, against, metric, column)
+    for problem in problems:
+        typer.echo(problem, err=True)
+    show(pairs.tabulate(made, metric, column, exact=form == "csv"), form)
+
+
 def plot(
     runs: Runs,
     metric: Annotated[str, typer.Option("--metric", help="top1 (the default), loss, ...", show_default=False)] = "top1",
@@ -117,6 +155,49 @@ def plot(
     for note in plots.plot(runs, file, metric, kind, column):
         typer.echo(note, err=True)
     typer.echo(str(file))
+
+
+def figure(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A figure, or list.")],
+    pairs: Pairs = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder of the runs; by default runs/STUDY.")] = None,
+    scale: Scale = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The file: .png, .pdf or .svg; by default OUT/NAME-SCALE.png.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Other rows or columns of its study; may be repeated.")
+    ] = None,
+) -> None:
+    """A figure of the thesis: runs what is missing of its study, then draws; the numbers go to a CSV file beside it.
+
+    `fedchord figure list` names the figures, what they show and how long they take; KEY=VALUE are run keys of all.
+
+    \b
+      fedchord figure list
+      fedchord figure lambda
+      fedchord figure munu --scale thesis --to munu.pdf
+      fedchord figure start seeds=1,2,3 rounds=50
+    """
+    from fedchord.studies import figures, progress
+
+    if name == "list":
+        for title, kind in figures.FIGURES.items():
+            typer.echo(f"{title}\n  {kind.about}\n  study {kind.study}; small scale {kind.time} on two cores")
+        return
+    shown = progress.for_stream(sys.stderr) if sys.stderr.isatty() else progress.Silent()
+    say = shown.say if sys.stderr.isatty() else _say
+    made = figures.make(name, scale, pairs or (), out, to, only or (), say, shown)
+    if not made.files:
+        for message, names in made.outcome.failed.items():
+            typer.echo(
+                f"failed: {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {message}", err=True
+            )
+        told = figures.again(name, made, pairs or (), out, to, only or ())
+        typer.echo(f"{'interrupted' if made.outcome.interrupted else 'not drawn'}; go on with: {told}", err=True)
+        raise typer.Exit(130 if made.outcome.interrupted else 1)
+    for file in made.files:
+        typer.echo(str(file))
 
 
 def study_run(

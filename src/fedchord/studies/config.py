@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
@@ -24,11 +25,12 @@ from fedchord.data.noise import KINDS
 from fedchord.data.split import split_sizes
 from fedchord.engine.simulate import EXECUTORS
 from fedchord.local import Training
+from fedchord.newcomers import count
 from fedchord.round import Plan
 from fedchord.rules import Algorithm
 from fedchord.studies.files import is_file, read_file
 from fedchord.studies.settings import Scalar, flatten, parse_pairs, read_toml
-from fedchord.task import BINARY, CLASSIFICATION, Task
+from fedchord.task import BINARY, CLASSIFICATION, TOKENS, Task
 
 if TYPE_CHECKING:
     from fedchord.data import Federation, Partition
@@ -37,6 +39,11 @@ RULES = ("method", "mixing", "server")
 """The keys whose parameters are free: method.x, mixing.x and server.x reach the rules."""
 INDIFFERENT = frozenset({"out", "executor", "workers", "device", "eval_every", "checkpoint_every", "data.root"})
 """Keys that do not change the result."""
+NATURAL = frozenset(
+    {"qmnist", "heart", "berka", "berka-leaking"}
+    | {"femnist", "shakespeare", "celeba", "reddit", "shakespeare_words", "speechcommands"}
+)
+"""Data sets with clients of their own, which are used unless a split is named."""
 EVALUATIONS = 50
 """About how often a run is evaluated unless eval_every is given."""
 
@@ -56,7 +63,7 @@ class RunConfig:
     model: str | None = _key(None, "the model, by name (default: twocnn for cifar10 and cifar100, else twonn)")
     data: str = _key("digits", "a data set by name, or an .npz or .csv file (columns label and client)")
     data_root: str | None = _key(None, "the folder of the data sets (default: FEDCHORD_DATA)", "data.root")
-    split: str | None = _key(None, "how rows go to clients (default: natural for qmnist and files, else pathological)")
+    split: str | None = _key(None, "how rows go to clients (default: natural for data with clients, else pathological)")
     split_alpha: float | None = _key(
         None, "for the Dirichlet splits; a small alpha makes clients differ", "split.alpha"
     )
@@ -65,6 +72,10 @@ class RunConfig:
     clients: int | str | None = _key(None, "the number of clients (default: 20; natural: all)")
     test: float = _key(0.2, "the share of each client's rows kept for testing")
     validation: float = _key(0.0, "the share of each client's rows kept for validation")
+    newcomers: int | float | None = _key(
+        None, "clients that never train and are measured at the end: a number or a share such as 0.1 (default: 0)"
+    )
+    newcomer_epochs: int | None = _key(None, "epochs a newcomer trains before it is measured again (default: 1)")
     noise: str | None = _key(None, "label noise on training rows: pair, symmetric or none (default: none)")
     noise_rate: float | None = _key(None, "the share of training labels that noise changes", "noise.rate")
     rounds: int = _key(20, "the number of rounds")
@@ -128,8 +139,9 @@ class RunConfig:
 
     def choices(self) -> dict[str, Any]:
         """The settings that are chosen from the others unless they are given."""
-        split = self.split or ("natural" if is_file(self.data) or self.data == "qmnist" else "pathological")
-        return {
+        split = self.split or ("natural" if is_file(self.data) or self.data in NATURAL else "pathological")
+        epochs = 1 if self.newcomer_epochs is None else self.newcomer_epochs
+        return ({"newcomer_epochs": epochs} if self.newcomers else {}) | {
             "model": self.model or ("twocnn" if self.data in ("cifar10", "cifar100") else "twonn"),
             "split": split,
             "clients": ("all" if split == "natural" else 20) if self.clients is None else self.clients,
@@ -208,7 +220,8 @@ class RunConfig:
         name, shape = self.choices()["model"], tuple(federation.columns["x"].shape[1:])
         binary = federation.classes == 2
         outputs = 1 if binary else federation.classes
-        return Task(lambda: models.build(name, shape, outputs), BINARY if binary else CLASSIFICATION)
+        objective = TOKENS if federation.columns["y"].ndim == 2 else BINARY if binary else CLASSIFICATION
+        return Task(lambda: models.build(name, shape, outputs), objective)
 
     def _parameters(self, rule: str) -> dict[str, Scalar]:
         return {key.partition(".")[2]: value for key, value in self.parameters if key.startswith(f"{rule}.")}
@@ -223,14 +236,15 @@ class RunConfig:
         self._check_names()
         self._check_numbers()
         self._check_noise()
+        self._check_newcomers()
         self._check_clients()
 
     def _check_names(self) -> None:
         _check_flags(self.algorithm())
         if not is_file(self.data) and self.data not in SOURCES:
             raise unknown("data set", self.data, SOURCES)
-        if self.model is not None and self.model not in models.MODELS:
-            raise unknown("model", self.model, models.MODELS)
+        if self.model is not None:
+            models.check_name(self.model)
         if self.split is not None and self.split not in PARTITIONS:
             raise unknown("split", self.split, PARTITIONS)
         if self.noise is not None and self.noise not in ("none", *KINDS):
@@ -257,6 +271,17 @@ class RunConfig:
         rate = check.between("run", "noise.rate", self.noise_rate, 0, 1)
         require(noisy or rate == 0, "run", f"noise.rate is {rate:g}, but noise is not chosen (pair or symmetric)")
 
+    def _check_newcomers(self) -> None:
+        if self.newcomer_epochs is not None:
+            check.whole("run", "newcomer_epochs", self.newcomer_epochs)
+            require(bool(self.newcomers), "run", "newcomer_epochs is given, but there are no newcomers")
+        if not self.newcomers:
+            object.__setattr__(self, "newcomers", None)  # 0 is the same as not to say it
+            return
+        model = self.algorithm().outcome == "model"
+        require(model, "run", f"newcomers need a method that ends with a model, got {self.method}")
+        count(self.newcomers, sys.maxsize)  # the range; how many there are of is known later
+
     def _check_clients(self) -> None:
         plan, made = self.plan(), self.choices()
         if made["clients"] == "all":
@@ -264,7 +289,7 @@ class RunConfig:
             return
         clients = check.whole("run", "clients", made["clients"], 1)
         if made["split"] != "natural":
-            plan.size(clients)
+            plan.size(clients - count(self.newcomers or 0, clients))
 
 
 _FIELDS: tuple[Field[Any], ...] = tuple(f for f in fields(RunConfig) if f.name != "parameters")
@@ -301,6 +326,9 @@ def _typed(name: str, key: str, value: Any) -> Any:
     elif kind == "int":
         whole = isinstance(value, int) and not isinstance(value, bool)
         require(whole, "run", f"{key} must be a whole number, got {value!r}")
+    elif name == "newcomers":
+        good = _is_number(value)
+        require(good, "run", f"newcomers must be a number of clients or a share such as 0.1, got {value!r}")
     elif name == "clients":
         require(value == "all" or _is_number(value), "run", f"clients must be a whole number or all, got {value!r}")
     return value

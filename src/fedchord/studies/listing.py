@@ -77,11 +77,14 @@ def _data() -> Section:
 
 def _models() -> Section:
     entries = []
-    for name in models.MODELS:
-        module = models.build(name, (1, 28, 28), 10)
+    for name, model in models.MODELS.items():
+        module = models.build(name, model.shape, model.classes)
         size = sum(parameter.numel() for parameter in module.parameters())
-        entries.append(Entry(name, f"{_first_line(type(module))} {size:,} parameters at 28x28x1, 10 classes"))
-    return Section("models", "model=NAME", tuple(entries))
+        sides = "x".join(map(str, (*model.shape[1:], *model.shape[:1])))
+        outputs = f"{model.classes:,} class{'es' if model.classes > 1 else ''}"
+        entries.append(Entry(name, f"{_first_line(type(module))} {size:,} parameters at {sides}, {outputs}"))
+    encoder = Entry("encoder:FOLDER", f"{_first_line(models.TextEncoder)} Needs the extra text")
+    return Section("models", "model=NAME; efficientnet-b0:FILE reads weights", (*entries, encoder))
 
 
 def _splits() -> Section:

@@ -118,7 +118,8 @@ class _Session:
         else:
             state, memory, evaluation = last.state, last.memory, last.evaluation
         assert evaluation is not None
-        summary = summarise(self.parts, evaluation, self.parts.swept(state, memory), self.lines, self._elapsed())
+        swept, late = self.parts.swept(state, memory), self.parts.welcomed(state)
+        summary = summarise(self.parts, evaluation, swept, self.lines, self._elapsed(), late)
         if self.folder:
             self.folder.write_summary(summary)
         return summary

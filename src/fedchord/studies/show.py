@@ -68,10 +68,26 @@ def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
     for name, values in summary["metrics"].items():
         if values["undefined"]:
             lines.append(f"{name} is undefined for {values['undefined']} clients, which are left out.")
+    lines += newcomer_notes(summary.get("newcomers"))
     up, down = (sent[way] / 1e6 for way in ("up_per_round", "down_per_round"))
     lines.append(f"{seconds['total']:.1f} s; {up:.3g} MB up and {down:.3g} MB down a round.")
     written = f"{out}: config.toml, rounds.jsonl, summary.json, checkpoints/" if out else ""
     return [*lines, f"Kept in {written}." if out else "Nothing was kept; add out=FOLDER to keep the run."]
+
+
+def newcomer_notes(found: dict[str, Any] | None) -> list[str]:
+    """What newcomers measured, in one line."""
+    if not found:
+        return []
+    told = []
+    for name, before in found["global"].items():
+        pair = (before["mean"], found["tuned"][name]["mean"])
+        first, second = ("-" if value is None else f"{value:.4f}" for value in pair)
+        told.append(f"{name} {first} -> {second}")
+    epochs = f"{found['epochs']} local epoch{'' if found['epochs'] == 1 else 's'}"
+    return [
+        f"{found['clients']} newcomers got {found['model']}; means as received -> after {epochs}: {', '.join(told)}."
+    ]
 
 
 def show_data() -> None:

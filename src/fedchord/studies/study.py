@@ -1,7 +1,8 @@
 """A study: methods x settings x seeds as one TOML file, each run in its own folder, and one table of them all.
 
     title = "What this shows"
-    metric = "top1"                      # and columns = ["mean", "worst10"], spread = "seeds" or "clients"
+    metric = "top1"                      # and columns = ["mean", "worst10"], spread = "seeds" or "clients";
+                                         # a column of another metric is written "ece mean"
     seeds = [1, 2, 3]
     [settings]                           # run keys of every run
     data = "digits"
@@ -49,10 +50,7 @@ if TYPE_CHECKING:
     from fedchord.studies.progress import Progress
 
 KEYS = ("title", "about", "metric", "columns", "spread", "seeds", "settings", "method", "setting", "scale", "reference")
-PERSONAL = ("lg-fedavg", "fedper", "fedrep", "apfl", "pfedme", "ditto", "superfed-mm", "superfed-lm", "fedavg-ft")
-FAIR = ("afl", "q-fedavg", "term", "fedmgda", "propfair", "aaggff-s", "aaggff-d")
-SYNTHETIC = ("fedcvae", "fedcgan", "fedevg")
-PLANNED = frozenset((*PERSONAL, *FAIR, *SYNTHETIC))
+PLANNED = frozenset({"fedcvae", "fedcgan", "fedevg"})
 """Rules that a later version will have; a study may name them already, and its rows are skipped until then."""
 RECORD = "study.json"
 FEWER = "*"
@@ -94,6 +92,11 @@ class Study:
     settings: tuple[Entry, ...]
     scales: dict[str, Keys]
     reference: Reference
+
+    def number(self, column: str) -> tuple[str, str]:
+        """Metric and column of one of `columns`: "mean" is the study's metric, "ece mean" another one."""
+        other, _, name = column.rpartition(" ")
+        return other or self.metric, name
 
 
 @dataclass(frozen=True)
@@ -164,8 +167,11 @@ def parse(name: str, content: Mapping[str, Any]) -> Study:
     if metric not in METRICS:
         raise unknown(f"metric of {owner}", str(metric), METRICS)
     for column in columns:
-        if column not in tables.COLUMNS:
-            raise unknown(f"column of {owner}", str(column), tables.COLUMNS)
+        other, _, plain = str(column).rpartition(" ")
+        if other and other not in METRICS:
+            raise unknown(f"metric of {owner}", other, METRICS)
+        if plain not in tables.COLUMNS:
+            raise unknown(f"column of {owner}", plain, tables.COLUMNS)
     require(len(columns) > 0, owner, "columns must name at least one")
     methods, settings = _entries(owner, content, "method"), _entries(owner, content, "setting")
     require(len(methods) > 0, owner, "needs at least one [[method]]")
@@ -374,7 +380,7 @@ def run(
 
     A run that fails does not stop the others. `only` picks rows and columns by label.
     """
-    jobs = _picked(study_plan, only)
+    jobs = picked(study_plan, only)
     waiting = [job for job in jobs if not is_done(out / job.folder)]
     outcome = Outcome(len(jobs), skipped=len(jobs) - len(waiting))
     _record(study_plan, out)
@@ -425,7 +431,7 @@ def _attempt(
     return None
 
 
-def _picked(study_plan: Plan, only: Sequence[str]) -> list[Job]:
+def picked(study_plan: Plan, only: Sequence[str]) -> list[Job]:
     """The runs of some rows and columns: labels of one kind add up, labels of both kinds cross."""
     rows = {entry.label.lower() for entry in study_plan.study.methods}
     columns = {entry.label.lower() for entry in study_plan.study.settings}
@@ -443,8 +449,9 @@ def _told(study: Study, summary: Mapping[str, Any]) -> str:
     done = Run(Path(), {}, dict(summary))
     parts = []
     for column in study.columns:
-        value = tables.cell_of(tables.estimate([done], study.metric, column), study.metric, column)
-        parts.append(f"{tables.head_of(study.metric, column)} {value}")
+        metric, name = study.number(column)
+        value = tables.cell_of(tables.estimate([done], metric, name), metric, name)
+        parts.append(f"{tables.head_of(metric, name)} {value}")
     return ", ".join(parts) + f" in {float(summary.get('seconds', {}).get('total', 0)):.1f} s"
 
 
@@ -501,10 +508,11 @@ def tabulate(study_plan: Plan, out: Path) -> Table:
             cells = [
                 _cell(study, found.get((entry.label, setting.label), []), column, seeds) for entry in study.methods
             ]
-            title = " ".join(part for part in (setting.label, tables.head_of(study.metric, column)) if part)
+            which = study.number(column)
+            title = " ".join(part for part in (setting.label, tables.head_of(*which)) if part)
             short = setting.label if setting.label and len(study.columns) == 1 else title
             heads.append(Head(short, numbers=True))
-            columns.append(tables.mark_best(cells, study.metric, column))
+            columns.append(tables.mark_best(cells, *which))
             beside = [study.reference.values.get((entry.label, setting.label, column)) for entry in study.methods]
             if any(pair is not None for pair in beside):
                 heads.append(Head(f"{short} {study.reference.source}", numbers=True, aside=study.reference.source))
@@ -514,8 +522,9 @@ def tabulate(study_plan: Plan, out: Path) -> Table:
 
 
 def _cell(study: Study, runs: Sequence[Run], column: str, seeds: int) -> Cell:
-    found = tables.estimate(runs, study.metric, column, study.spread) if runs else None
-    cell = tables.cell_of(found, study.metric, column)
+    metric, name = study.number(column)
+    found = tables.estimate(runs, metric, name, study.spread) if runs else None
+    cell = tables.cell_of(found, metric, name)
     marks = (
         tables.DAGGER if seeds > 1 and found is not None and found.over == "clients" and study.spread == "seeds" else ""
     )
@@ -525,7 +534,7 @@ def _cell(study: Study, runs: Sequence[Run], column: str, seeds: int) -> Cell:
 
 def _notes(study_plan: Plan, found: Mapping[tuple[str, str], list[Run]], out: Path) -> list[str]:
     study = study_plan.study
-    numbers = ", ".join(tables.head_of(study.metric, column) for column in study.columns)
+    numbers = ", ".join(tables.head_of(*study.number(column)) for column in study.columns)
     changes = ", ".join(f"{key}={_text(value)}" for key, value in study_plan.changes.items())
     here, planned = sum(len(runs) for runs in found.values()), len(study_plan.jobs)
     seeds = len({job.seed for job in study_plan.jobs})

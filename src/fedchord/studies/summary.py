@@ -21,9 +21,10 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult
 from fedchord.evaluate import Evaluation, deployed, evaluate
 from fedchord.local import Training
-from fedchord.rules import Algorithm, ServerState
+from fedchord.newcomers import Welcome, divide, welcome
+from fedchord.rules import Algorithm, ClientRule, ServerState
 from fedchord.studies.config import RunConfig
-from fedchord.sweep import Sweep, sweep
+from fedchord.sweep import Sweep, sweep, unvalidated
 from fedchord.task import Task
 from fedchord.tensors import Tensors
 
@@ -44,13 +45,14 @@ class Parts:
     federation: Federation
     task: Task
     training: Training
+    newcomers: Federation | None = None
 
     @staticmethod
     def build(config: RunConfig) -> Parts:
         """Read the data and build everything; every mistake is told here."""
-        federation = config.federation()
+        federation, late = divide(config.federation(), config.newcomers or 0, config.seed)
         config.plan().size(federation.num_clients)
-        return Parts(config, config.algorithm(), federation, config.task(federation), config.training())
+        return Parts(config, config.algorithm(), federation, config.task(federation), config.training(), late)
 
     @property
     def work(self) -> Work:
@@ -72,10 +74,25 @@ class Parts:
         metric = headline(self.task.objective.metrics)
         return sweep(self.algorithm, self.task, self.federation, state, memory, metric, tune=self.work.tune)
 
+    def welcomed(self, state: ServerState) -> Welcome | None:
+        """What the newcomers measure with the last model, if there are any."""
+        if self.newcomers is None:
+            return None
+        epochs, seed = self.config.choices()["newcomer_epochs"], self.config.seed
+        return welcome(self.algorithm, self.task, self.newcomers, state, self.training, epochs, seed)
+
     def notes(self) -> list[str]:
         """What a reader of the results should know."""
-        changed = changes(self.algorithm, self.training)
-        return [*self.federation.notes, *([changed] if changed else [])]
+        found = [*self.federation.notes]
+        if changed := changes(self.algorithm, self.training):
+            found.append(changed)
+        if self.newcomers is not None:
+            late, trained = self.newcomers.num_clients, self.federation.num_clients
+            found.append(f"newcomers: {late} of {late + trained} clients were kept out of training")
+        sweeps = type(self.algorithm.client).endpoints is not ClientRule.endpoints
+        if self.config.validation > 0 and sweeps and (reason := unvalidated(self.federation)):
+            found.append(f"validated: {reason}")
+        return found
 
 
 def headline(metrics: Sequence[str]) -> str:
@@ -116,7 +133,12 @@ def round_line(result: RoundResult, elapsed: float) -> dict[str, Any]:
 
 
 def summarise(
-    parts: Parts, evaluation: Evaluation, swept: Sweep | None, lines: Sequence[dict[str, Any]], elapsed: float
+    parts: Parts,
+    evaluation: Evaluation,
+    swept: Sweep | None,
+    lines: Sequence[dict[str, Any]],
+    elapsed: float,
+    late: Welcome | None = None,
 ) -> dict[str, Any]:
     """The content of summary.json."""
     up, down = (sum(line[f"bytes_{way}"] for line in lines) for way in ("up", "down"))
@@ -131,6 +153,7 @@ def summarise(
         },
         "metrics": _along(_table(evaluation, COLUMNS), swept),
         "sweep": None if swept is None else sweep_lines(swept),
+        "newcomers": None if late is None or parts.newcomers is None else newcomer_lines(parts.newcomers, late),
         "per_client": _per_client(parts.federation, evaluation),
         "versions": versions(),
         "git": git_hash(),
@@ -183,8 +206,22 @@ def sweep_lines(swept: Sweep) -> dict[str, Any]:
     }
 
 
+def newcomer_lines(newcomers: Federation, late: Welcome) -> dict[str, Any]:
+    """The newcomers for JSON: who they are, what they receive, and their numbers before and after local training."""
+    return {
+        "clients": newcomers.num_clients,
+        "names": list(newcomers.client_names),
+        "model": late.model,
+        "epochs": late.epochs,
+        "global": _table(late.received, COLUMNS),
+        "tuned": _table(late.tuned, COLUMNS),
+    }
+
+
 def _moments(values: Tensor) -> tuple[float | None, float | None]:
     known = values[~values.isnan()]
+    if not len(known):
+        return None, None
     return number(float(known.mean())), number(float(known.std(correction=0)))
 
 

@@ -39,7 +39,7 @@ COUNTS = frozenset({"clients", "undefined"})
 LOWER_IS_BETTER = frozenset({"std", "gini", "gap"})
 SIDE_ISSUES = INDIFFERENT | {"seed"}
 """Run keys that do not tell two rows apart: the seed, and where and how the same computation was done."""
-PROBLEM = ("data", "split", "clients", "noise", "test", "validation")
+PROBLEM = ("data", "split", "clients", "newcomers", "noise", "test", "validation")
 """Run keys (with their parameters, such as split.alpha) that decide the problem; only equals are compared for bold."""
 DASH, DAGGER = "-", "†"
 AS_SET = "as set"
@@ -303,6 +303,7 @@ def tabulate(
     notes = [
         *spread_notes([g.runs for g in groups], spread),
         *([bold] if _any_best(rows) else []),
+        *(unvalidated(groups) if "validated" in columns else []),
         *protocol(groups, names),
     ]
     return Table(tuple(heads), rows, tuple(notes))
@@ -317,6 +318,25 @@ def spread_notes(cells: Iterable[Sequence[Run]], over: str = "seeds") -> list[st
         return ["one seed: in brackets the std over clients (ddof 0)"]
     several = "mean over seeds, in brackets the std over seeds (ddof 1)"
     return [several, f"{DAGGER} one seed: in brackets the std over clients (ddof 0)"] if 1 in counts else [several]
+
+
+def why_unvalidated(run: Run) -> str:
+    """Why a run has a lambda sweep and no validated values; empty if it has them, or no sweep."""
+    swept = run.summary.get("sweep")
+    if not swept or swept.get("validated") is not None:
+        return ""
+    notes = run.summary.get("protocol", {}).get("notes") or ()
+    told = [note.removeprefix("validated: ") for note in notes if note.startswith("validated: ")]
+    return told[0] if told else "its clients have no validation rows; run it with validation=0.1"
+
+
+def unvalidated(groups: Sequence[Group]) -> list[str]:
+    """One line for each group whose column `validated` is empty."""
+    found = [
+        (label, next(filter(None, map(why_unvalidated, g.runs)), ""))
+        for g, label in zip(groups, labels(groups), strict=True)
+    ]
+    return [f"{label}: no validated values: {reason}" for label, reason in found if reason]
 
 
 def protocol(groups: Sequence[Group], names: Sequence[tuple[str, ...]]) -> list[str]:
