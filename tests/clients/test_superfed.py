@@ -154,7 +154,7 @@ def test_against_plain_torch(case):
                 f, own[i] = train(setting, g, own[i], i, t, layerwise, mu, nu, training)
                 trained.append(f)
                 counts[i] += 1
-                angles[i] = float(F.cosine_similarity(vector(f), vector(own[i]), dim=0))
+                angles[i] = abs(float(F.cosine_similarity(vector(f), vector(own[i]), dim=0)))
         g = oracle.average(trained, oracle.by_size(result.cohort))
         assert oracle.same(result.state.broadcast, g, atol), t
         seen = [angles.get(i, 0.0) for i in result.cohort]  # what a simulation writes down

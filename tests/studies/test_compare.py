@@ -6,7 +6,6 @@ import csv
 import io
 import itertools
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import tomli_w
+from invoked import invoke
 
 from fedchord.check import FedchordError
 from fedchord.studies import compare, runs, tables
@@ -35,19 +35,6 @@ def write_run(folder: Path, top1: list[float | None], loss: list[float] | None =
 def compared(*places: Path, against: str, **options: Any) -> list[compare.Difference]:
     found, _ = tables.read_all(places)
     return compare.differences(found, against, **options)
-
-
-def invoke(*arguments: str) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import typer
-        from typer.testing import CliRunner
-
-        from fedchord.studies import commands
-
-        app = typer.Typer()
-        commands.register(app)
-        return CliRunner().invoke(app, list(arguments))
 
 
 # -- the interval --------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import statistics
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from invoked import invoke
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 from torch import nn
@@ -29,19 +29,6 @@ TINY = ["data=digits", "clients=6", "cohort=3", "rounds=3", "epochs=1", "executo
 
 def quiet(line: str) -> None:
     """Says nothing."""
-
-
-def invoke(*arguments: str) -> Any:
-    with warnings.catch_warnings():  # typer uses names that click deprecates
-        warnings.simplefilter("ignore")
-        import typer
-        from typer.testing import CliRunner
-
-        from fedchord.studies import commands
-
-        app = typer.Typer()
-        commands.register(app)
-        return CliRunner().invoke(app, list(arguments))
 
 
 def made_up(per_client: list[list[float | None]], two: int = 1, seed: int = 1, **config: Any) -> Run:

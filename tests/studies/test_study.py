@@ -8,12 +8,12 @@ import io
 import json
 import os
 import statistics
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
+from invoked import invoke
 
 from fedchord.check import FedchordError
 from fedchord.studies import runs, study, tables
@@ -37,20 +37,6 @@ def changed(**keys: Any) -> dict[str, Any]:
 
 def plan_of(content: dict[str, Any] | None = None, scale: str | None = None, *pairs: str) -> study.Plan:
     return study.plan(study.parse("toy", content or BASE), scale, pairs)
-
-
-def invoke(*arguments: str) -> Any:
-    """The result of a command; what typer itself warns of (names that click deprecates) is not our matter."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import typer
-        from typer.testing import CliRunner
-
-        from fedchord.studies import commands
-
-        app = typer.Typer()
-        commands.register(app)
-        return CliRunner().invoke(app, list(arguments))
 
 
 class FakeRuns:

@@ -8,29 +8,15 @@ import json
 import math
 import os
 import statistics
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
+from invoked import invoke
 
 from fedchord.check import FedchordError
 from fedchord.studies import tables
-
-
-def invoke(*arguments: str) -> Any:
-    """The result of a command; what typer itself warns of (names that click deprecates) is not our matter."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import typer
-        from typer.testing import CliRunner
-
-        from fedchord.studies import commands
-
-        app = typer.Typer()
-        commands.register(app)
-        return CliRunner().invoke(app, list(arguments))
 
 
 def write_run(folder: Path, top1: list[float], gini: float = 0.05, loss: float = 1.0, **keys: Any) -> Path:

@@ -47,8 +47,8 @@ class SuPerFed(ClientRule):
 
     The cosine is over all trainable parameters, for MM and LM. Before round floor(warmup T) (or `start_round`, a
     round counted from 0, where given) lam is 0, l is frozen and the cosine is off: FedProx, or FedAvg for mu = 0. l
-    starts at random, differently per client, and never leaves it; only f travels. Momentum and weight decay act on
-    both models.
+    starts at random, differently per client, and never leaves it; only f travels. Momentum and weight decay act on both
+    models. A client also keeps |cos(f, l)|, for the log of a simulation.
 
     BatchNorm statistics travel with f and are collected at the mixed point; those of a model that is deployed or
     swept are recomputed on the client's training rows. `blend` is the lam a client deploys with.
@@ -133,11 +133,11 @@ class SuPerFed(ClientRule):
         task, pair = visit.task, trained["pair"]
         if "mixed" not in memory:
             memory |= {"mixed": torch.empty_like(pair[0]), "block": pair.new_empty(2, BLOCK)}
-        lams = self._pieces(task, key)
-        products = _mix(pair, memory["mixed"], lams)
+        pieces = self._pieces(task, key)
+        products = _mix(pair, memory["mixed"], pieces)
         near, far, cross = self._cosine(*products)
         velocity, anchor, decay = memory.get("momentum.pair"), visit.shared["theta"], optimiser.training.weight_decay
-        for lam, start, stop, slope in self._slices(task, memory["mixed"], trained["buffers"], batch, key, lams):
+        for lam, start, stop, slope in self._slices(task, memory["mixed"], trained["buffers"], batch, key, pieces):
             here = slice(start, stop)
             (f, l), block = pair[:, here], memory["block"][:, : stop - start]  # noqa: E741
             # all that is not the gradient is divided by the gradient's share, which `descend` multiplies with
@@ -193,7 +193,7 @@ class SuPerFed(ClientRule):
         f = trained["pair"][0] if "pair" in trained else trained["theta"]
         own = visit.own
         if "pair" in trained:
-            angle = cosine(trained["pair"][0], trained["pair"][1]).reshape(1)
+            angle = cosine(trained["pair"][0], trained["pair"][1]).abs().reshape(1)
             own = {"own": trained["pair"][1], "trained": visit.own["trained"] + 1, "cosine": angle}
         return Upload(mix={"theta": f - visit.shared["theta"]}, carry={"buffers": trained["buffers"]}), own
 

@@ -67,14 +67,14 @@ def _twonn(shape: Shape, classes: int) -> nn.Module:
     return TwoNN(math.prod(shape), classes=classes)
 
 
-def _twocnn(shape: Shape, classes: int) -> nn.Module:
-    channels, height, width = image("TwoCNN", shape)
-    return TwoCNN(channels, (height, width), classes)
+def _sided(kind: Callable[[int, tuple[int, int], int], nn.Module], name: str) -> Callable[[Shape, int], nn.Module]:
+    """A network whose layers depend on the sides of its images."""
 
+    def make(shape: Shape, classes: int) -> nn.Module:
+        channels, height, width = image(name, shape)
+        return kind(channels, (height, width), classes)
 
-def _small(shape: Shape, classes: int) -> nn.Module:
-    channels, height, width = image("SmallConvNet", shape)
-    return SmallConvNet(channels, (height, width), classes)
+    return make
 
 
 def _resnet(depth: int) -> Callable[[Shape, int], nn.Module]:
@@ -83,16 +83,6 @@ def _resnet(depth: int) -> Callable[[Shape, int], nn.Module]:
 
 def _mobilenet(plan: str) -> Callable[[Shape, int], nn.Module]:
     return lambda shape, classes: MobileNet(image("MobileNet", shape)[0], classes, plan)
-
-
-def _vgg9(shape: Shape, classes: int) -> nn.Module:
-    channels, height, width = image("VGG9", shape)
-    return VGG9(channels, (height, width), classes)
-
-
-def _leaf(shape: Shape, classes: int) -> nn.Module:
-    channels, height, width = image("LeafConvNet", shape)
-    return LeafConvNet(channels, (height, width), classes)
 
 
 def _efficientnet(shape: Shape, classes: int, weights: str | None = None) -> nn.Module:
@@ -122,15 +112,15 @@ def _encoder(shape: Shape, classes: int, folder: str) -> nn.Module:
 MODELS: dict[str, Entry] = {
     "logreg": Entry(_logreg),
     "twonn": Entry(_twonn),
-    "twocnn": Entry(_twocnn),
-    "smallconv": Entry(_small),
+    "twocnn": Entry(_sided(TwoCNN, "TwoCNN")),
+    "smallconv": Entry(_sided(SmallConvNet, "SmallConvNet")),
     "resnet9": Entry(_resnet(9), (3, 32, 32), 100),
     "resnet10": Entry(_resnet(10), (3, 32, 32)),
     "resnet18": Entry(_resnet(18), (3, 32, 32)),
     "mobilenet": Entry(_mobilenet("full"), (3, 64, 64), 200),
     "mobilenet-short": Entry(_mobilenet("short"), (3, 64, 64), 200),
-    "vgg9": Entry(_vgg9, (1, 28, 28), 62),
-    "leafconv": Entry(_leaf, (3, 84, 84), 1),
+    "vgg9": Entry(_sided(VGG9, "VGG9"), (1, 28, 28), 62),
+    "leafconv": Entry(_sided(LeafConvNet, "LeafConvNet"), (3, 84, 84), 1),
     "efficientnet-b0": Entry(_efficientnet, (3, 200, 200), 8),
     "m5": Entry(_m5, (16_000,), 35),
     "lstm-characters": Entry(_lstm(8, "last"), (80,), 80),

@@ -151,7 +151,7 @@ class Link:
     trained: Curve
     rounds: Floats
     cosine: Floats
-    """|mean over the cohort of cos(f, l)|, from the first round with mixing on; empty where it was not logged."""
+    """The mean over the cohort of |cos(f, l)|, from the first round with mixing on; empty where it was not logged."""
 
 
 def link(label: str, runs: Sequence[Run]) -> Link:
@@ -159,7 +159,7 @@ def link(label: str, runs: Sequence[Run]) -> Link:
     everyone = curve(label, runs)
     ended = np.concatenate([Loaded.of(run.folder).two_ended() for run in runs])
     logged = [(line["round"], (line.get("log") or {}).get("cosine")) for line in rounds_of(runs[0])]
-    known = [(at, abs(value)) for at, value in logged if value is not None]
+    known = [(at, value) for at, value in logged if value is not None]
     first = next((place for place, (_, value) in enumerate(known) if value > 0), len(known))
     pairs = np.array(known[first:], dtype=np.float64).reshape(-1, 2)
     return Link(everyone, everyone.of(ended), pairs[:, 0], pairs[:, 1])

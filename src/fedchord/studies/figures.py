@@ -33,7 +33,8 @@ class Kind:
     about: str
     study: str
     time: str
-    """How long the runs of the small scale take on two free cores: an estimate from the time of a round."""
+    """How long the small scale takes on two free cores: measured for lambda, landscape, reliability and connectivity,
+    estimated from the time of a round for the others."""
     draw: Callable[[Cells], Drawing]
     only: tuple[str, ...] = ()
 
@@ -75,25 +76,25 @@ FIGURES: dict[str, Kind] = {
         _along_lambda,
         ("APFL", "Ditto", MM, LM),
     ),
-    "munu": Kind("accuracy along lambda for 4 mu x 4 nu, both mixings", "2_munu", "about 8 min", _munu),
-    "start": Kind("accuracy and loss over the start of mixing L/T, both mixings", "2_start", "about 5 min", _starts),
+    "munu": Kind("accuracy along lambda for 4 mu x 4 nu, both mixings", "2_munu", "perhaps 8 min", _munu),
+    "start": Kind("accuracy and loss over the start of mixing L/T, both mixings", "2_start", "perhaps 5 min", _starts),
     "landscape": Kind(
         "loss on the plane through the global model and two clients' own models (FedAvg: their last local copies)",
         "2_landscape",
-        "about 4 min",
+        "about 3 min",
         _landscape,
     ),
     "clients": Kind(
         "how the deployed models' accuracy spreads over clients, every method of the table",
         "2_table3",
-        "about 3 min",
+        "perhaps 3 min",
         _clients,
         ("MNIST K=100",),
     ),
     "reliability": Kind(
         "reliability diagrams under label noise (pair 0.4), with ECE and MCE",
         "2_noise",
-        "about 2 min",
+        "about 1 min",
         _reliability,
         ("MNIST pair 0.4", "FedAvg", "FedPer", "APFL", "Ditto", MM, LM),
     ),
