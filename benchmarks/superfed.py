@@ -52,7 +52,9 @@ def local_steps(job: Job, dense: bool, turns: int) -> None:
         task = Task(lambda: build(job.model, job.shape, job.classes), dense=dense)
         algorithm = method(name, {} if name == "fedavg" else MIX)
         work, shared = Work(algorithm, task, data, training, 0), algorithm.client.opening(task, 1)
-        return lambda: [work.run(client, shared, None, info) for client in range(2)] and None
+        # clients come back with what they kept: a private model is made once, not in every round
+        kept = {client: work.run(client, shared, None, info)[1] for client in range(2)}
+        return lambda: [work.run(client, shared, own, info) for client, own in kept.items()] and None
 
     torch.set_num_threads(1)
     seconds = clocked({name: contender(name) for name in ("fedavg", "superfed-mm", "superfed-lm")}, turns)
