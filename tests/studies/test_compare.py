@@ -16,7 +16,7 @@ import tomli_w
 from invoked import invoke
 
 from fedchord.check import FedchordError
-from fedchord.studies import compare, runs, tables
+from fedchord.studies import compare, runs, study, tables
 from fedchord.studies.config import RunConfig
 
 
@@ -284,6 +284,16 @@ def test_too_few_validation_rows_are_told_where_they_are_asked_for(tmp_path, val
     found, _ = tables.read_all([tmp_path / "ditto", tmp_path / "fedavg"])
     assert f"ditto: no validated values: {reason}" in tables.tabulate(found, columns=["validated"]).notes
     assert not [note for note in tables.tabulate(found).notes if "validated" in note]
+
+
+def test_a_study_says_why_its_validated_column_is_empty(tmp_path):
+    rows = [{"label": name, "method": name} for name in ("fedavg", "ditto")]
+    keys = {"data": "digits", "model": "logreg", "clients": 3, "rounds": 1, "executor": "serial"}
+    made = study.plan(study.parse("t", {"columns": ["mean", "validated"], "settings": keys, "method": rows}))
+    study.run(made, tmp_path, say=lambda line: None)
+    reason = "its clients have no validation rows; run it with validation=0.1"
+    notes = [note for note in study.tabulate(made, tmp_path).notes if "validated values" in note]
+    assert notes == [f"ditto: no validated values: {reason}"]
 
 
 def test_enough_validation_rows_are_no_matter(tmp_path):
