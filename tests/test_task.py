@@ -68,6 +68,21 @@ def test_dense_gradient_with_padding_equals_the_real_rows_alone():
     assert torch.allclose(slow.grad(state["theta"], state["buffers"], padded, 0)[0], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [torch.int64, torch.float32])
+@pytest.mark.parametrize("module", [TwoNN(5, 4, 1), nn.Sequential(nn.Linear(5, 1, bias=False))])
+def test_dense_gradient_of_one_logit(module, kind):
+    """Against autograd, with padding and without; a softmax objective on one output has no such gradient."""
+    task, slow = Task(module, objective=BINARY), Task(module, objective=BINARY, dense=False)
+    state, x = task.init(0), torch.randn(7, 5)
+    batch = {"x": x, "y": torch.tensor([0, 1, 1, 0, 1, 0, 0], dtype=kind)}
+    assert task.dense is not None
+    for extra in ({}, {"live": torch.tensor([1.0] * 4 + [0.0] * 3)}):
+        ours = task.grad(state["theta"], state["buffers"], batch | extra, 0)[0]
+        assert torch.allclose(ours, slow.grad(state["theta"], state["buffers"], batch | extra, 0)[0], atol=1e-6)
+        assert ours.norm() > 0.01
+    assert Task(TwoNN(5, 4, 2), objective=BINARY).dense is None
+
+
 @pytest.mark.parametrize(
     "module",
     [

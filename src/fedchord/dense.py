@@ -30,17 +30,20 @@ class _Bound:
 
 
 class Dense:
-    """Gradient of the mean cross-entropy of a Linear/ReLU stack, written straight into a flat vector."""
+    """Gradient of the mean cross-entropy of a Linear/ReLU stack, written straight into a flat vector.
 
-    def __init__(self, layout: Layout, layers: list[tuple[str, bool]], classes: int) -> None:
-        self._layout, self._layers = layout, layers
+    `binary`: of one logit s, which stands for the two (0, s).
+    """
+
+    def __init__(self, layout: Layout, layers: list[tuple[str, bool]], classes: int, binary: bool = False) -> None:
+        self._layout, self._layers, self._binary = layout, layers, binary
         self._onehot = torch.eye(classes)
         self._theta, self._out = _Bound(), _Bound()
         self._scaled: dict[int, Tensor] = {}
         self._counts: dict[int, Tensor] = {}
 
     @staticmethod
-    def of(module: nn.Module, layout: Layout) -> Dense | None:
+    def of(module: nn.Module, layout: Layout, binary: bool = False) -> Dense | None:
         """The dense gradient of a module, or None if the module is not such a stack."""
         if not isinstance(module, nn.Sequential) or type(module).forward is not nn.Sequential.forward:
             return None
@@ -62,7 +65,9 @@ class Dense:
         expected = [f"{name}.{kind}" for name, bias in layers for kind in (["weight", "bias"] if bias else ["weight"])]
         if ready or [entry.name for entry in layout.entries] != expected or module._forward_hooks:
             return None
-        return Dense(layout, layers, classes)
+        if binary and classes != 1:
+            return None
+        return Dense(layout, layers, 2 if binary else classes, binary)
 
     def _against(self, rows: int) -> Tensor:
         """-identity / n: row y is what the loss of n examples, each of class y, pulls towards."""
@@ -80,6 +85,7 @@ class Dense:
         """-onehot(y) / n for rows that are cut into batches of n; the last batch may be short."""
         if self._onehot.device != y.device:
             self._onehot, self._scaled, self._counts = self._onehot.to(y.device), {}, {}
+        y = y.long() if self._binary else y
         pulls = torch.index_select(self._against(min(batch, y.shape[0])), 0, y)
         if short := y.shape[0] % batch if y.shape[0] > batch else 0:
             pulls[-short:] = torch.index_select(self._against(short), 0, y[-short:])
@@ -111,8 +117,12 @@ class Dense:
         for _, weight, bias in layers[:-1]:
             inputs.append(_affine(inputs[-1], weight, bias).relu_())
         _, weight, bias = layers[-1]
-        logs = torch._log_softmax(_affine(inputs[-1], weight, bias), 1, False)
-        error = torch._log_softmax_backward_data(toward, logs, 1, logs.dtype)
+        scores = _affine(inputs[-1], weight, bias)
+        if self._binary:  # one logit s stands for the two (0, s)
+            error = torch.addcmul(toward[:, 1:], scores.sigmoid_(), toward.sum(1, keepdim=True), value=-1)
+        else:
+            logs = torch._log_softmax(scores, 1, False)
+            error = torch._log_softmax_backward_data(toward, logs, 1, logs.dtype)
         for index in range(len(layers) - 1, -1, -1):
             slope, _, shift = slopes[index]
             turned = error.t()

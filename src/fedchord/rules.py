@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -90,7 +90,7 @@ class Visit:
 @dataclass(frozen=True)
 class Upload:
     """What a client sends: `mix` is summed with the mixing coefficients, `carry` (buffers) with the shares,
-    `mean` with equal weights over the cohort; `stats` are scalars that only the mixing rule sees."""
+    `mean` with equal weights over the cohort; `stats` are scalars for the mixing rule, summed in the log."""
 
     mix: Tensors = field(default_factory=dict)
     carry: Tensors = field(default_factory=dict)
@@ -116,6 +116,16 @@ class ClientRule:
     """Numbers of the private memory that a simulation writes down after every round, as means over the cohort."""
     extras: ClassVar[tuple[str, ...]] = ()
     """Entries beyond the model that the rule broadcasts and that the server rule must know how to move."""
+    usual: ClassVar[str] = ""
+    """The model that a run takes for this rule unless it names one; empty: by the data."""
+
+    def options(self) -> Mapping[str, Any]:
+        """Options of the model that this rule switches on, where the model has them (activation, spectral)."""
+        return {}
+
+    def alarm(self, log: Mapping[str, float]) -> str:
+        """A sentence if the watched numbers of a round look wrong; a simulation reports the first."""
+        return ""
 
     def local(self, training: Training) -> Training:
         """The local training settings this rule runs with; a rule that needs others changes them here, and it is

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -19,10 +19,13 @@ from torch.func import functional_call
 
 from fedchord import rng
 from fedchord.check import FedchordError, fail
+from fedchord.data.federation import Inputs
 from fedchord.dense import Dense
 from fedchord.tensors import Layout, Tensors
 
 Batch = Tensors
+Score = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""A function of the outputs: its value, and numbers to watch."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,17 @@ TOKENS = Objective(
 """Outputs (n, length, classes) against y (n, length), where `mask` is true; the mean is over tokens, not over rows."""
 
 
+def weighted(objective: Objective) -> Objective:
+    """The same objective with rows that weigh what their column `weight` says: sum_i w_i l_i / sum_i w_i."""
+
+    def losses(outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        total, units = objective.losses(outputs, batch)
+        weight = batch["weight"]
+        return weight * total, weight if units is None else weight * units
+
+    return replace(objective, name=f"weighted {objective.name}", losses=losses)
+
+
 def mean_loss(objective: Objective, outputs: Tensor, batch: Batch) -> Tensor:
     """The mean loss of a batch per unit; rows whose `live` mark is 0 (padding) do not count."""
     return live_mean(*objective.losses(outputs, batch), batch)
@@ -90,7 +104,8 @@ def live_mean(total: Tensor, units: Tensor | None, batch: Batch) -> Tensor:
     if live is None:
         return total.mean() if units is None else total.sum() / units.sum()
     counted = live if units is None else live * units
-    return (total * live).sum() / counted.sum().clamp_min(1)
+    sum_of_units = counted.sum()
+    return (total * live).sum() / torch.where(sum_of_units > 0, sum_of_units, 1.0)
 
 
 class _Applied(nn.Module):
@@ -113,7 +128,7 @@ class Task:
 
     `model` is a module (its present weights are the start) or a function that builds one (drawn anew from the run's
     seed). `apply(module, batch)` calls the module; by default `module(batch["x"])`. `dense=False` switches the dense
-    gradient off.
+    gradient off. `inputs` (`Federation.inputs`) tells rules that make examples what an example looks like.
     """
 
     def __init__(
@@ -122,8 +137,9 @@ class Task:
         objective: Objective = CLASSIFICATION,
         apply: Callable[[nn.Module, Batch], Tensor] = _on_x,
         dense: bool = True,
+        inputs: Inputs | None = None,
     ) -> None:
-        self.objective, self._model = objective, model
+        self.objective, self._model, self.inputs = objective, model, inputs
         if isinstance(model, nn.Module):
             self._module = copy.deepcopy(model)
         else:
@@ -137,8 +153,8 @@ class Task:
             raise fail("Task", f"{type(self._module).__name__} has no trainable parameters")
         owned = {n: p for n, p in self._module.named_parameters() if p.requires_grad}
         self._parameters = [owned[entry.name] for entry in self.layout.entries]
-        standard = objective is CLASSIFICATION and apply is _on_x
-        self.dense = Dense.of(self._module, self.layout) if dense and standard else None
+        standard = objective in (CLASSIFICATION, BINARY) and apply is _on_x
+        self.dense = Dense.of(self._module, self.layout, objective is BINARY) if dense and standard else None
         normed = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self._module.modules())
         self.least_batch = 2 if normed else 1
         """The smallest batch the module can be trained on: BatchNorm has no statistics of a single row."""
@@ -241,12 +257,53 @@ class Task:
 
     def grad_parts(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> list[Tensor]:
         """The gradient as one tensor per entry of the layout; buffers are changed in place."""
+        outputs = self._trained_outputs(theta, buffers, batch, key)
+        return self._parts(mean_loss(self.objective, outputs, batch))
+
+    def _trained_outputs(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> Tensor:
         self._bind(theta, buffers)
         if not self._module.training:
             self._module.train(True)
         with self._randomness(batch, key):
-            loss = mean_loss(self.objective, self._applied(batch), batch)
-        return list(torch.autograd.grad(loss, self._parameters, materialize_grads=True))
+            return self._applied(batch)
+
+    def _parts(self, value: Tensor) -> list[Tensor]:
+        return list(torch.autograd.grad(value, self._parameters, materialize_grads=True))
+
+    def grad_of(
+        self, score: Score, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key
+    ) -> tuple[Tensor | list[Tensor], Tensor, Tensor]:
+        """The gradient in theta of any function of the outputs in training mode, the buffers after it, and what the
+        function returned beside its value (numbers to watch, without gradient)."""
+        if self.traced:
+
+            def value(point: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+                after = buffers.clone()
+                found, seen = score(self.forward(point, after, batch, training=True))
+                return found, (after, seen)
+
+            slope, (after, seen) = torch.func.grad(value, has_aux=True)(theta)
+            return slope, after, seen
+        found, seen = score(self._trained_outputs(theta, buffers, batch, key))
+        return self._parts(found), buffers, seen.detach()
+
+    def grad_x(
+        self, score: Callable[[Tensor], Tensor], theta: Tensor, buffers: Tensor, x: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The gradient in x of a function of the outputs in evaluation mode, and the outputs."""
+        if self.traced:
+
+            def value(x: Tensor) -> tuple[Tensor, Tensor]:
+                outputs = self.forward(theta, buffers, {"x": x}, training=False)
+                return score(outputs), outputs
+
+            return torch.func.grad(value, has_aux=True)(x)
+        self._bind(theta, buffers)
+        if self._module.training:
+            self._module.train(False)
+        x = x.detach().requires_grad_()
+        outputs = self._applied({"x": x})
+        return torch.autograd.grad(score(outputs), x)[0], outputs.detach()
 
     def statistics(self, theta: Tensor, batches: Iterable[Batch]) -> Tensor:
         """The buffers of a model after plain averages of BatchNorm's batch statistics over some batches."""

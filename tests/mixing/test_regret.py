@@ -11,7 +11,7 @@ from cohorts import cohort, info
 from scipy import optimize
 
 from fedchord.mixing import regret
-from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo, _entropic
+from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo, _entropic, _rate
 from fedchord.mixing.simplex import minimise
 
 
@@ -103,7 +103,38 @@ def test_the_tracker_is_the_regret_of_the_whole_run():
     silent = AAggFFSilo(track=False)
     mix, _ = silent.weigh(silent.init(3), cohort([1.0, 2.0, 3.0]), info())
     assert "regret" not in mix.log
-    assert "paid" in AAggFFDevice().init(10_000) and "paid" not in AAggFFDevice().init(10_001)
+    assert "linear" in AAggFFDevice().init(10_000) and "linear" not in AAggFFDevice().init(10_001)
+    assert "linear" in AAggFFDevice(track=True).init(10_001) and "linear" not in AAggFFDevice(track=False).init(3)
+
+
+@pytest.mark.parametrize("rule", [AAggFFSilo(), AAggFFDevice()])
+def test_what_is_logged_adds_up(rule):
+    """Decision losses so far minus the best fixed one is the regret; each decision was made before its losses."""
+    generator, state, paid = torch.Generator().manual_seed(6), rule.init(6), 0.0
+    for t in range(15):
+        mix, state = rule.weigh(state, cohort(torch.rand(6, generator=generator).tolist()), info(t, 6))
+        paid += mix.log["decision"]
+        assert mix.log["regret"] == pytest.approx(paid - mix.log["best"], abs=1e-9)
+        assert -1e-9 <= mix.log["regret"] <= mix.log["bound"]
+
+
+def test_true_regret_of_a_device_run_needs_everybody():
+    rule, generator = AAggFFDevice(high=1.0), torch.Generator().manual_seed(2)
+    state, decisions, sums = rule.init(5), [], torch.zeros(5, dtype=torch.float64)
+    for t in range(12):
+        losses = torch.rand(5, generator=generator, dtype=torch.float64) ** 2
+        p = torch.softmax(sums * math.sqrt(math.log(5) / (t + 1)) / rule.lipschitz(5, 5), 0)
+        decisions.append(p)
+        mix, state = rule.weigh(state, cohort(losses), info(t, 5))
+        sums = sums + rule.innovation(state["responses"][-1], 5)
+    assert mix.log["true_regret"] == pytest.approx(regret.regret(torch.stack(decisions), state["responses"]), abs=1e-8)
+    mix, state = rule.weigh(state, cohort([1.0, 2.0], ids=[0, 3]), info(12, 5, 2))
+    assert "true_regret" not in mix.log and "regret" in mix.log
+    mix, state = rule.weigh(state, cohort([1.0, 2.0, 0.5, 0.1, 0.3]), info(13, 5))
+    assert "true_regret" not in mix.log and "regret" in mix.log, (
+        "a round in which some were missing cannot be made up for"
+    )
+    assert "responses" not in rule.init(regret.EXACT + 1)
 
 
 # -- theorems --------------------------------------------------------------------------------------------------------
@@ -123,7 +154,7 @@ def play_entropic(adversary, count, rounds, lipschitz):
     """Entropic FTRL with the exact gradients, as theorem 2 has it."""
     sums, decisions, responses = torch.zeros(count, dtype=torch.float64), [], []
     for t in range(rounds):
-        p = _entropic(sums, count, t + 1, lipschitz)
+        p = torch.tensor(_entropic(sums.tolist(), _rate(count, t + 1, lipschitz)), dtype=torch.float64)
         r = adversary(t, p)
         sums = sums - regret.decision_gradient(p, r)
         decisions.append(p)

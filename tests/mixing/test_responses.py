@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from cohorts import cohort
-from scipy import stats
+from scipy import optimize, stats
 
 from fedchord.check import FedchordError
-from fedchord.mixing.responses import FAMILIES, HUGE, cdf, fit, reported, respond
+from fedchord.mixing.responses import ESTIMATES, FAMILIES, HUGE, cdf, fit, reported, respond
 
 SCIPY = {
     "weibull": stats.weibull_min(2),
@@ -88,6 +89,91 @@ def test_fitted_parameters_are_found_again(name):
     assert flat == (thesis.place, thesis.scale) if thesis.scaled else flat[1] == thesis.scale
     r = respond(tensor(0.3, 0.5, 0.9, 1.5, 7.0), name, 0.0, 1.0, fitted=True)
     assert (r.diff() > 0).all() and (r >= 0).all() and (r <= 1).all()
+
+
+LINES = {
+    "weibull": lambda place, scale: stats.weibull_min(1 / scale, scale=np.exp(place)),
+    "frechet": lambda place, scale: stats.invweibull(1 / scale, scale=np.exp(place)),
+    "gumbel": stats.gumbel_r,
+    "exponential": lambda place, scale: stats.expon(scale=np.exp(place)),
+    "logistic": stats.logistic,
+    "normal": stats.norm,
+}
+"""The families with a place and a scale of x, or of log x, as scipy has them."""
+
+
+def unevenness(name: str, place: float, scale: float, x: list[float]) -> float:
+    """-sum of log spacings by scipy's distributions; the density (per unit of log x, if need be) at equal numbers."""
+    known, points = LINES[name](place, scale), np.sort(x)
+    per = points[1:] if name in ("weibull", "frechet", "exponential") else np.ones(len(points) - 1)
+    with np.errstate(divide="ignore"):
+        ends = known.logcdf(points[0]) + known.logsf(points[-1])
+        gaps = np.maximum(np.diff(known.cdf(points)), -np.diff(known.sf(points)))
+        inner = np.where(np.diff(points) == 0, known.logpdf(points[1:]) + np.log(per), np.log(gaps))
+    return float(-(ends + inner.sum()))
+
+
+SAMPLES = [
+    [0.6, 1.3],
+    [0.2, 0.9, 1.0, 1.9],
+    [1.0, 1.0, 1.4, 0.3],
+    [0.5, 0.5, 0.5, 2.0, 2.0],
+    [0.9, 1.1, 1.0, 0.7, 6.0, 0.8, 1.2],
+    np.random.default_rng(4).gamma(2.0, size=20).tolist(),
+]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("x", SAMPLES, ids=lambda x: str(len(x)))
+def test_maximum_spacing_matches_scipy(name, x):
+    free = FAMILIES[name].scaled
+    place, scale = fit(name, x, "spacing")
+    found = optimize.minimize(
+        lambda at: unevenness(name, at[0], np.exp(at[1]) if free else 1.0, x),
+        [place + 0.2, math.log(scale) - 0.3],
+        method="Nelder-Mead",
+        options={"xatol": 1e-7, "fatol": 1e-10, "maxiter": 400},
+    )
+    assert unevenness(name, place, scale, x) <= found.fun + 1e-9
+    assert place == pytest.approx(found.x[0], abs=1e-4)
+    assert scale == pytest.approx(math.exp(found.x[1]) if free else 1.0, abs=1e-4)
+    assert unevenness(name, place + 0.01, scale, x) > unevenness(name, place, scale, x), "no other place is better"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_maximum_spacing_by_hand(name):
+    """Two numbers divide (0, 1) into thirds; with the exponent given, one number lies at the median."""
+    if FAMILIES[name].scaled:
+        found = cdf(name, tensor(0.4, 1.7), *fit(name, [1.7, 0.4], "spacing"))
+        assert found.tolist() == pytest.approx([1 / 3, 2 / 3], abs=1e-9)
+    else:
+        assert fit(name, [0.8], "spacing")[0] == pytest.approx(math.log(0.8 / math.log(2)))
+
+
+@pytest.mark.parametrize("estimate", ESTIMATES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_odd_numbers_are_fitted_or_left(name, estimate):
+    thesis = (FAMILIES[name].place, FAMILIES[name].scale)
+    for x in (
+        [],
+        [math.nan, math.inf],
+        *([[1.3]] if FAMILIES[name].scaled else []),
+        [2.0] * 5 if FAMILIES[name].scaled else [],
+    ):
+        assert fit(name, x, estimate) == thesis
+    usual = fit(name, [0.5, 0.9, 1.6, 1.0], estimate)
+    assert fit(name, [0.5, math.nan, 0.9, 1.6, math.inf, 1.0], estimate) == usual
+    if FAMILIES[name].logarithmic:
+        assert fit(name, [0.5, 0.0, 0.9, 1.6, -1.0, 1.0], estimate) == usual
+    for losses in ((0, 0, 0), (2, 2, 2, 2), (1e100, 1, 0), (1, 1 + 1e-12, 1), (0, 0, 3), (5,), (1e-9, 1e9, 1.0, 2.0)):
+        r = respond(tensor(*losses), name, 0.1, 0.9, fitted=True, estimate=estimate)
+        assert r.isfinite().all() and (r >= 0.1).all() and (r <= 0.9).all()
+        assert (r[tensor(*losses).argsort()].diff() >= 0).all()
+
+
+def test_an_unknown_estimate_is_refused():
+    with pytest.raises(FedchordError, match=r"^fit: estimate must be one of quantile, spacing, got 'moments'$"):
+        fit("normal", [1.0, 2.0], "moments")
 
 
 def test_the_median_is_not_moved_by_one_liar():

@@ -18,7 +18,7 @@ from fedchord.check import FedchordError
 from fedchord.clients.propfair import PropFairLoss
 from fedchord.engine.simulate import simulate
 from fedchord.local import ClientStream, Training, local_round
-from fedchord.mixing.aaggff import AAggFFSilo
+from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
 from fedchord.mixing.afl import Afl
 from fedchord.mixing.fedmgda import FedMgda
 from fedchord.mixing.propfair import PropFair
@@ -213,6 +213,18 @@ def test_propfair_as_a_loss_matches_a_plain_loop(top):
     assert sides == {0.9: {True}, 1.35: {True, False}, 3.0: {False}, 30.0: {False}}[top]
 
 
+@pytest.mark.parametrize("executor", ["serial", "vectorised"])
+@pytest.mark.parametrize(("top", "share"), [(0.05, 1.0), (1.35, None), (50.0, 0.0)])
+def test_guarded_batches_are_counted_in_the_results(top, share, executor):
+    """All, some, none: 13 and 20 rows in batches of 4 are 4 + 5 batches an epoch, and there are 2 epochs."""
+    task, training = Task(lambda: TwoNN(6, 5, 3)), Training(epochs=2, batch=4, lr=0.01)
+    settings = {"rounds": 2, "seed": 1, "training": training, "executor": executor}
+    algorithm = catalog.build("propfair-loss", {"M": top})
+    for result in simulate(algorithm, task, make_federation([13, 20]), **settings):
+        counted = result.log["guarded"]
+        assert counted == 18 * share if share is not None else 0 < counted < 18
+
+
 # -- all of them -----------------------------------------------------------------------------------------------------
 
 RULES = [Afl(), QFedAvg(q=2), QFedAvg(form="coefficients"), Term(tilt=3), FedMgda(), PropFair(), AAggFFSilo()]
@@ -228,6 +240,16 @@ def test_odd_losses_are_survived_and_counted(rule, losses):
     assert mix.coefficients.isfinite().all() and (mix.shares >= 0).all() and abs(float(mix.shares.sum()) - 1) < 1e-12
     odd = sum(not math.isfinite(x) for x in losses)
     assert mix.log.get("odd_losses", 0) == (0 if isinstance(rule, FedMgda) else odd)
+
+
+@pytest.mark.parametrize("rule", [*RULES, AAggFFDevice()], ids=lambda rule: type(rule).__name__)
+def test_a_client_that_is_there_twice_is_refused_and_a_single_one_is_fine(rule):
+    name = type(rule).__name__
+    with pytest.raises(FedchordError, match=f"^{name}: a client may be in a cohort once, got client 2 twice$"):
+        rule.weigh(rule.init(4), cohort(LOSSES, [0, 2, 1, 2], SIZES, UPDATES), info(clients=4))
+    for loss in (0.7, 0.0, math.nan, math.inf):
+        mix, _ = rule.weigh(rule.init(1), cohort([loss], sizes=[3], updates=[[1.0, 2.0]]), info(clients=1))
+        assert mix.shares.tolist() == [1.0] and mix.coefficients.isfinite().all()
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,7 +11,7 @@ import torch
 
 from fedchord.check import FedchordError
 from fedchord.mixing import simplex
-from fedchord.mixing.simplex import minimise, project, residual
+from fedchord.mixing.simplex import Spread, minimise, project, residual
 
 
 def reference(matrix, linear, low, high, total=1.0):
@@ -47,11 +47,63 @@ def test_quadratic_problems_match_quadprog(boxed):
 
 
 def test_the_primal_method_alone_finds_the_same(monkeypatch):
-    monkeypatch.setattr(simplex, "_dual_sets", lambda *_: None)
+    monkeypatch.setattr(simplex, "_pivots", lambda *_: None)
     for seed in range(60):
         matrix, linear, low, high, start = draw(seed, seed % 2 == 1)
         p = minimise(matrix, linear, low, high, start=start)
         assert np.allclose(p, reference(matrix, linear, low, high), atol=1e-8), seed
+
+
+def test_on_the_simplex_pivoting_needs_no_help(monkeypatch):
+    """Random problems, near-singular ones and starts in corners: few faces, and never the second method."""
+    faces, on_face = [0], simplex._on_face
+
+    def counted(*args):
+        faces[0] += 1
+        return on_face(*args)
+
+    monkeypatch.setattr(simplex, "_on_face", counted)
+    monkeypatch.setattr(simplex, "_primal_sets", None)
+    generator, most = torch.Generator().manual_seed(9), 0
+    for seed in range(200):
+        matrix, linear, _, _, start = draw(seed, False)
+        n = len(linear)
+        if seed % 3 == 1:
+            thin = torch.randn(max(1, n // 4), n, generator=generator, dtype=torch.float64)
+            matrix = thin.t() @ thin + 1e-6 * torch.eye(n, dtype=torch.float64)
+        if seed % 3 == 2:
+            start = torch.eye(n, dtype=torch.float64)[seed % n]
+        faces[0] = 0
+        p = minimise(matrix, linear, start=start)
+        most = max(most, faces[0])
+        assert residual(matrix, linear, p) < 1e-8 and abs(float(p.sum()) - 1) < 1e-12 and (p >= 0).all()
+    assert most <= 30
+
+
+@pytest.mark.parametrize("boxed", [False, True])
+def test_a_spread_is_the_matrix_it_stands_for(boxed):
+    generator = torch.Generator().manual_seed(4)
+    for seed in range(60):
+        _, linear, low, high, start = draw(seed, boxed)
+        rows = torch.randn(1 + seed % 5, len(linear), generator=generator, dtype=torch.float64)
+        spread = Spread(0.3, rows)
+        whole = 0.3 * np.eye(len(linear)) + rows.numpy().T @ rows.numpy()
+        assert np.allclose(spread.whole(), whole, atol=1e-14)
+        p = minimise(spread, linear, low, high, start=start)
+        assert np.allclose(p, reference(torch.from_numpy(whole), linear, low, high), atol=1e-8), seed
+        assert residual(spread, linear, p, low, high) < 1e-8
+        assert residual(spread, linear, start, low, high) == pytest.approx(
+            residual(torch.from_numpy(whole), linear, start, low, high)
+        )
+
+
+def test_one_exchange_at_a_time_ends_at_the_same_point(monkeypatch):
+    """Murty's rule alone."""
+    monkeypatch.setattr(simplex, "PATIENCE", -1)
+    monkeypatch.setattr(simplex, "_primal_sets", None)
+    for seed in range(40):
+        matrix, linear, low, high, start = draw(seed, False)
+        assert np.allclose(minimise(matrix, linear, start=start), reference(matrix, linear, low, high), atol=1e-8), seed
 
 
 def test_the_residual_sees_a_wrong_answer():

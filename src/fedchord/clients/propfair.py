@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
 
 from fedchord import check, rng
-from fedchord.rules import ClientRule, Visit
+from fedchord.rules import ClientRule, Upload, Visit, shared_model
 from fedchord.task import Batch
 from fedchord.tensors import Tensors
 
@@ -19,7 +19,8 @@ class PropFairLoss(ClientRule):
     """Local SGD on -log(M - loss) of each batch (Zhang et al., 2022, PropFair).
 
     Where M - loss is below the guard, log u is continued by its tangent, log guard + (u - guard) / guard: the slope
-    never exceeds 1 / guard times that of the loss, and never turns round.
+    never exceeds 1 / guard times that of the loss, and never turns round. How many batches of a round met the guard is
+    reported and logged (`guarded`, summed over the cohort).
     """
 
     M: float = 3.0
@@ -29,9 +30,18 @@ class PropFairLoss(ClientRule):
         check.positive("PropFairLoss", "M", self.M)
         check.positive("PropFairLoss", "guard", self.guard)
 
+    def start(self, visit: Visit) -> Tensors:
+        theta = visit.shared["theta"]
+        return shared_model(visit.shared) | {"guarded": torch.zeros((), dtype=theta.dtype, device=theta.device)}
+
     def direction(self, trained: Tensors, visit: Visit, batch: Batch, key: rng.Key) -> Tensors:
         """grad loss / max(M - loss, guard)."""
         with torch.no_grad():
             value, _ = visit.task.loss(trained["theta"], trained["buffers"], batch, key)
-        slope = visit.slope(trained, batch, key)
-        return slope | {"theta": slope["theta"] / (self.M - value).clamp_min(self.guard)}
+        slope, room = visit.slope(trained, batch, key), self.M - value
+        guarded = trained["guarded"] + (room < self.guard)
+        return slope | {"theta": slope["theta"] / room.clamp_min(self.guard), "guarded": guarded}
+
+    def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
+        upload, own = super().finish(trained, visit)
+        return replace(upload, stats={"guarded": trained["guarded"]}), own

@@ -19,6 +19,7 @@ from fedchord.evaluate import Evaluation, evaluate
 from fedchord.local import Training
 from fedchord.round import Plan, close_round, open_round, open_run
 from fedchord.rules import Algorithm, ServerState
+from fedchord.synthetic.learn import Judge
 from fedchord.task import Task
 from fedchord.tensors import num_bytes
 
@@ -84,12 +85,14 @@ def simulate(
     metrics: tuple[str, ...] | None = None,
     memory: ClientMemory | None = None,
     checkpoints: Checkpoints | None = None,
+    judge: Judge | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Iterator[RoundResult]:
     """Run an algorithm on a federation, one `RoundResult` per round.
 
     `cohort` is a number of clients or a share of them; `eval_every=0` evaluates after the last round only. With
-    `checkpoints` the run can be continued to the bit-identical result. Nothing runs until the generator is advanced.
+    `checkpoints` the run can be continued to the bit-identical result. `judge` is the recipe of the classifier that
+    measures synthetic samples. Nothing runs until the generator is advanced.
     """
     check.one_of("run", "executor", executor, EXECUTORS)
     check.whole("run", "eval_every", eval_every)
@@ -111,6 +114,7 @@ def simulate(
     work = Work(algorithm, task, federation, training, seed)
     size = plan.size(federation.num_clients)
     runner = make_executor(executor, work, state.broadcast, size, workers, report)
+    warned = False
     try:
         while state.round < rounds:
             start = time.perf_counter()
@@ -124,10 +128,16 @@ def simulate(
             seconds = time.perf_counter() - start
             measured = None
             if due:
-                measured = evaluate(algorithm, task, federation, state, memory, metrics=metrics, tune=work.tune)
+                measured = evaluate(
+                    algorithm, task, federation, state, memory, "test", metrics, work.tune, judge, seed
+                )
             if checkpoints and (state.round == rounds or (checkpoints.every and state.round % checkpoints.every == 0)):
                 checkpoint.save(checkpoints.folder, state, memory, checkpoints.fingerprint)
             losses, log = results.losses, dict(mix.log) | _watch(algorithm, memory, ids)
+            log |= {name: float(numbers.sum()) for name, numbers in results.stats.items()}
+            if not warned and (alarm := algorithm.client.alarm(log)):
+                report(f"round {state.round}: {alarm}")
+                warned = True
             yield RoundResult(
                 state.round, tuple(ids), mix.shares, losses, log, seconds, up, down, measured, state, memory
             )

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import mul, sub
 from typing import ClassVar, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedchord import check
-from fedchord.mixing import regret
-from fedchord.mixing.responses import CENTRES, family, reported, respond
-from fedchord.mixing.simplex import minimise, project, residual
+from fedchord.mixing import ledger, regret
+from fedchord.mixing.responses import CENTRES, ESTIMATES, family, reported, respond, responses, usable
+from fedchord.mixing.simplex import Spread, minimise, project, residual
 from fedchord.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.tensors import Tensors
 
 IMPUTATIONS = ("in-sample", "leave-one-out")
+FEW = 50
+"""Below so many clients the matrix of the Newton step is kept whole from the start."""
 
 
 @final
@@ -36,8 +41,9 @@ class AAggFFSilo(MixingRule):
     bound is proven (departs: E7).
 
     Against clients that lie about their loss: `centre` = "median" (one client cannot move the responses of the
-    others) and `cap` (no weight above cap / K). `fitted` estimates the CDF's parameters anew in each round. `track`
-    logs regret and bound (default: up to 10,000 clients).
+    others) and `cap` (no weight above cap / K). `fitted` estimates the CDF's parameters anew in each round, by
+    quantiles or by maximum spacing (`estimate`). `track` logs the loss of each decision, that of the best fixed one in
+    hindsight over all rounds so far, regret and bound (default: up to 10,000 clients).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"loss"})
@@ -49,12 +55,13 @@ class AAggFFSilo(MixingRule):
     low: float = 0.0
     high: float | None = None
     fitted: bool = False
+    estimate: str = "quantile"
     centre: str = "mean"
     cap: float | None = None
     track: bool | None = None
 
     def __post_init__(self) -> None:
-        _check("AAggFFSilo", self.cdf, self.low, self.high, self.centre, self.cap)
+        _check("AAggFFSilo", self.cdf, self.low, self.high, self.centre, self.cap, self.estimate)
 
     def constants(self, num_clients: int) -> tuple[float, float, float]:
         """L, alpha, beta."""
@@ -66,9 +73,11 @@ class AAggFFSilo(MixingRule):
     def init(self, num_clients: int) -> Tensors:
         _, alpha, _ = self.constants(num_clients)
         even = torch.full((num_clients,), 1 / num_clients, dtype=torch.float64)
-        state = {"matrix": alpha * torch.eye(num_clients, dtype=torch.float64), "linear": 0 * even, "p": even}
+        state = {"matrix": even.new_zeros(0, 0), "rows": even.new_zeros(0, num_clients), "linear": 0 * even, "p": even}
+        if num_clients < FEW:
+            state["matrix"] = alpha * torch.eye(num_clients, dtype=torch.float64)
         if regret.tracks(self.track, num_clients):
-            state |= {"responses": even.new_zeros(0, num_clients), "paid": even.new_zeros(1), "best": even.clone()}
+            state |= regret.opened(num_clients)
         return state
 
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
@@ -83,20 +92,20 @@ class AAggFFSilo(MixingRule):
         top = 1 / len(p) if self.high is None else self.high
         check.require(top > self.low, "AAggFFSilo", f"low must be below 1 / K = {top:g}, got {self.low:g}")
         response, ids = torch.empty_like(p), cohort.ids.cpu()
-        response[ids] = respond(losses, self.cdf, self.low, top, self.centre, self.fitted)
+        response[ids] = respond(losses, self.cdf, self.low, top, self.centre, self.fitted, self.estimate)
         gradient = regret.decision_gradient(p, response)
-        matrix = state["matrix"] + beta * torch.outer(gradient, gradient)
+        matrix, rows = _grown(state["matrix"], state["rows"], gradient, alpha, beta)
+        quadratic = matrix if len(matrix) else Spread(alpha, rows)
         linear = state["linear"] + gradient * (1 - beta * (gradient @ p))
-        new = minimise(matrix, linear, start=p)
-        after = {"matrix": matrix, "linear": linear, "p": new}
-        loss = regret.decision_loss(p, response)
-        log |= {"objective": float(p[ids] @ losses), "decision": float(loss), "kkt": residual(matrix, linear, new)}
+        new = minimise(quadratic, linear, start=p)
+        after = {"matrix": matrix, "rows": rows, "linear": linear, "p": new}
+        log["objective"] = float(p[ids] @ losses)
+        log["decision"] = float(regret.decision_loss(p, response))
+        log["kkt"] = residual(quadratic, linear, new)
         if "paid" in state:
-            seen = torch.cat([state["responses"], response[None]])
-            best = regret.best_fixed(seen, state["best"])
-            after |= {"responses": seen, "paid": state["paid"] + loss, "best": best}
-            log["regret"] = float(after["paid"] + torch.log1p(seen @ best).sum())
-            log["bound"] = regret.newton_bound(len(p), len(seen), lipschitz, alpha, beta)
+            log["best"], log["regret"], told = regret.hindsight(state, p, response)
+            log["bound"] = regret.newton_bound(len(p), len(told["responses"]), lipschitz, alpha, beta)
+            after |= told
         shares = _capped(new[ids], self.cap)
         return Mix(shares, shares, log), after
 
@@ -114,15 +123,18 @@ class AAggFFDevice(MixingRule):
         Lbreve = (C2 + 2 (C2 - C1) / C) / (1 + C1).
 
     What all clients share cancels in the softmax, so that only d_i = (rbreve_i - rbar) / (1 + rbar) of the sampled
-    clients is added up: memory and work grow with the clients seen so far, never with K. The weights are the new
-    p over the cohort, made to sum to one.
+    clients is added up (`ledger`): memory grows with the clients seen so far, the work of a round with the cohort, and
+    nothing with K. The weights are the new p over the cohort, made to sum to one.
 
     `imputation`: in-sample (thesis), where rbar includes client i itself and the estimate is shrunk towards the
     mean by (K - m) / (m (K - 1)), m = |S| (departs: E9); or leave-one-out, where the sampled client is imputed by the
     mean of the others and the estimate of a fixed response vector is unbiased: d_i times m (K - 1) / (K (m - 1)), and
     (K - 1) / m in place of 1 / C in Lbreve. A cohort of one tells nothing about differences: the weights stay uniform.
 
-    `centre`, `cap`, `fitted` and `track` as for AAggFFSilo; regret is that of the linearised losses.
+    `centre`, `cap`, `fitted`, `estimate` and `track` as for AAggFFSilo; decision losses, the best one in hindsight and
+    regret are those of the linearised losses, of which the best fixed decision is one client. Where all clients took
+    part in every round so far and there are at most 1,000, `true_regret` is that of -log(1 + <p, r>). Tracking looks at
+    all clients seen.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"loss"})
@@ -132,12 +144,13 @@ class AAggFFDevice(MixingRule):
     low: float = 0.0
     high: float | None = None
     fitted: bool = False
+    estimate: str = "quantile"
     centre: str = "mean"
     cap: float | None = None
     track: bool | None = None
 
     def __post_init__(self) -> None:
-        _check("AAggFFDevice", self.cdf, self.low, self.high, self.centre, self.cap)
+        _check("AAggFFDevice", self.cdf, self.low, self.high, self.centre, self.cap, self.estimate)
         check.one_of("AAggFFDevice", "imputation", self.imputation, IMPUTATIONS)
 
     def lipschitz(self, num_clients: int, cohort: int) -> float:
@@ -148,92 +161,135 @@ class AAggFFDevice(MixingRule):
 
     def innovation(self, response: Tensor, num_clients: int) -> Tensor:
         """d_i = (rbreve_i - rbar) / (1 + rbar) of the sampled clients; it is 0 for all others."""
-        size, mean = len(response), response.mean()
+        return response.new_tensor(self._innovation(response.tolist(), num_clients))
+
+    def _innovation(self, response: list[float], num_clients: int) -> list[float]:
+        size, mean = len(response), sum(response) / len(response)
         if size == 1:
-            return torch.zeros_like(response)
+            return [0.0]
         scale = (num_clients - 1) / (size - 1) if self.imputation == "leave-one-out" else num_clients / size
-        return scale * (response - mean) / (1 + mean)
+        return [scale * (value - mean) / (1 + mean) for value in response]
 
     def init(self, num_clients: int) -> Tensors:
-        state = {"ids": torch.zeros(0, dtype=torch.int64), "sums": torch.zeros(0, dtype=torch.float64)}
-        state["lipschitz"] = torch.zeros(1, dtype=torch.float64)
+        state = ledger.empty() | {"lipschitz": torch.zeros(1, dtype=torch.float64)}
         if regret.tracks(self.track, num_clients):
-            state["paid"] = torch.zeros(1, dtype=torch.float64)
+            state["linear"] = torch.zeros(2, dtype=torch.float64)
+            state |= regret.opened(num_clients) if num_clients <= regret.EXACT else {}
         return state
 
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
-        losses, log = reported("AAggFFDevice", cohort, signed=False)
+        """On plain numbers: for the few clients of a cohort they are quicker than tensors."""
+        losses, log = usable("AAggFFDevice", cohort, signed=False)
         size, clients, t = len(losses), info.num_clients, info.round + 1
         top = size / clients if self.high is None else self.high
-        check.require(top > self.low, "AAggFFDevice", f"low must be below |S| / K = {top:g}, got {self.low:g}")
-        order = cohort.ids.cpu().argsort()
-        ids = cohort.ids.cpu()[order]
-        response = respond(losses, self.cdf, self.low, top, self.centre, self.fitted)[order]
-        change = self.innovation(response, clients)
-        seen, before, at = _insert(state["ids"], state["sums"], ids)
-        sums = before.index_add(0, at, change)
-        constant = torch.maximum(state["lipschitz"], torch.full_like(state["lipschitz"], self.lipschitz(clients, size)))
-        after = {"ids": seen, "sums": sums, "lipschitz": constant}
-        played = _entropic(before[at], clients, t, float(state["lipschitz"]))
-        log["objective"] = float(played @ losses[order])
-        if "paid" in state:
-            whole = _mass(before, at, clients, t, float(state["lipschitz"]))
-            after["paid"] = state["paid"] + whole @ change
-            best = torch.cat([sums, sums.new_zeros(int(len(sums) < clients))]).max()
-            log["regret"] = float(best - after["paid"])
-            log["bound"] = regret.entropic_bound(clients, t, float(constant))
-        shares = torch.empty_like(change)
-        shares[order] = _entropic(sums[at], clients, t + 1, float(constant))
-        shares = _capped(shares, self.cap)
+        if top <= self.low:
+            raise check.fail("AAggFFDevice", f"low must be below |S| / K = {top:g}, got {self.low:g}")
+        ids: list[int] = cohort.ids.tolist()
+        order = None if ids == sorted(ids) else sorted(range(size), key=ids.__getitem__)
+        if order:
+            ids, losses = [ids[place] for place in order], [losses[place] for place in order]
+        estimate = self.estimate if self.fitted else None
+        response = responses(losses, self.cdf, self.low, top, self.centre, estimate)
+        change = self._innovation(response, clients)
+        before, constant = float(state["lipschitz"]), self.lipschitz(clients, size)
+        sums, after = ledger.add(state, ids, change)
+        after["lipschitz"] = state["lipschitz"] if constant <= before else torch.tensor([constant], dtype=torch.float64)
+        played = _entropic(list(map(sub, sums, change)), _rate(clients, t, before))
+        log["objective"] = sum(map(mul, played, losses))
+        if "linear" in state:
+            told, kept = self._track(state, after, ids, response, change, clients, t)
+            log, after = log | told, after | kept
+        weights = np.array(_entropic(sums, _rate(clients, t + 1, max(before, constant))))
+        if order:
+            weights[order] = weights.copy()
+        shares = _capped(torch.from_numpy(weights), self.cap)
         return Mix(shares, shares, log), after
 
+    def _track(
+        self,
+        state: Tensors,
+        after: Tensors,
+        ids: list[int],
+        response: list[float],
+        change: list[float],
+        clients: int,
+        t: int,
+    ) -> tuple[dict[str, float], Tensors]:
+        """Regret of the linearised losses gbreve_i = shared - d_i, and what to remember.
 
-def _check(owner: str, cdf: str, low: float, high: float | None, centre: str, cap: float | None) -> None:
+        shared = (rbar / (1 + rbar)) (<p, d> - 1), so the decision cost shared - <p, d>; the best fixed decision is the
+        client with the largest sum of d.
+        """
+        numbers, sums = ledger.written(state)
+        p = _mass(numbers, sums, clients, _rate(clients, t, float(state["lipschitz"])))
+        mean = sum(response) / len(response)
+        gained = sum(p(client) * step for client, step in zip(ids, change, strict=True))
+        shared = mean / (1 + mean) * (gained - 1)
+        kept = {"linear": state["linear"] + torch.tensor([shared - gained, shared], dtype=torch.float64)}
+        paid, common = kept["linear"].tolist()
+        numbers, sums = ledger.written(after)
+        best = common - max(sums.max(), 0.0 if len(sums) < clients else -math.inf)
+        log = {"decision": shared - gained, "best": best, "regret": paid - best}
+        log["bound"] = regret.entropic_bound(clients, t, float(after["lipschitz"]))
+        if "responses" in state:
+            told = {name: state[name] for name in ("responses", "paid", "best")}
+            if len(ids) == clients and len(told["responses"]) == t - 1:
+                whole = torch.tensor([p(client) for client in range(clients)], dtype=torch.float64)
+                _, log["true_regret"], told = regret.hindsight(state, whole, whole.new_tensor(response))
+            kept |= told
+        return log, kept
+
+
+def _grown(matrix: Tensor, rows: Tensor, gradient: Tensor, alpha: float, beta: float) -> tuple[Tensor, Tensor]:
+    """A with one gradient more: by its rows sqrt(beta) g_s while they are few and K is large, as a matrix later on."""
+    if len(matrix):
+        return matrix.addr(gradient, gradient, alpha=beta), rows
+    rows = torch.cat([rows, math.sqrt(beta) * gradient[None]])
+    return (matrix, rows) if 2 * len(rows) <= len(gradient) else (Spread(alpha, rows).whole(), rows[:0])
+
+
+def _check(owner: str, cdf: str, low: float, high: float | None, centre: str, cap: float | None, estimate: str) -> None:
     family(owner, cdf)
     check.at_least(owner, "low", low, 0)
     if high is not None:
         check.positive(owner, "high", high)
         check.require(high > low, owner, f"high must be above low, got {high!r} and {low!r}")
     check.one_of(owner, "centre", centre, CENTRES)
+    check.one_of(owner, "estimate", estimate, ESTIMATES)
     if cap is not None:
         check.at_least(owner, "cap", cap, 1)
 
 
 def _capped(shares: Tensor, cap: float | None) -> Tensor:
     """The nearest weights of which none is above cap / |S|."""
-    limit = 1.0 if cap is None else min(1.0, cap / len(shares))
+    if cap is None:
+        return shares
+    limit = min(1.0, cap / len(shares))
     return shares if float(shares.max()) <= limit else project(shares, 0.0, limit)
 
 
-def _exponents(sums: Tensor, num_clients: int, t: int, lipschitz: float) -> Tensor:
-    """sum d / zeta_t with zeta_t = Lbreve sqrt(t) / sqrt(log K)."""
-    return sums * (math.sqrt(math.log(num_clients) / t) / lipschitz if lipschitz else 0.0)
+def _rate(num_clients: int, t: int, lipschitz: float) -> float:
+    """1 / zeta_t with zeta_t = Lbreve sqrt(t) / sqrt(log K); 0 before the first round."""
+    return math.sqrt(math.log(num_clients) / t) / lipschitz if lipschitz else 0.0
 
 
-def _entropic(sums: Tensor, num_clients: int, t: int, lipschitz: float) -> Tensor:
-    """p_t over the cohort, made to sum to one, from the sums of its clients."""
-    return torch.softmax(_exponents(sums, num_clients, t, lipschitz), 0)
+def _entropic(sums: list[float], rate: float) -> list[float]:
+    """p over the cohort, made to sum to one, from the sums of its clients: the softmax of rate x sum."""
+    peak = max(sums)
+    powers = [math.exp(rate * (value - peak)) for value in sums]
+    whole = sum(powers)
+    return [power / whole for power in powers]
 
 
-def _mass(sums: Tensor, at: Tensor, num_clients: int, t: int, lipschitz: float) -> Tensor:
-    """p_t of the clients at these places among all K: clients never seen have the sum 0."""
-    exponents = _exponents(sums, num_clients, t, lipschitz)
-    peak = exponents.max().clamp_min(0)
-    powers = (exponents - peak).exp()
-    return powers[at] / (powers.sum() + (num_clients - len(sums)) * (-peak).exp())
+def _mass(numbers: ledger.Numbers, sums: ledger.Numbers, num_clients: int, rate: float) -> Callable[[int], float]:
+    """p of a client among all K: clients never seen have the sum 0."""
+    peak = max(sums.max(initial=-math.inf), 0.0 if len(sums) < num_clients else -math.inf)
+    powers = np.exp(rate * (sums - peak))
+    rest = math.exp(-rate * peak) if len(sums) < num_clients else 0.0
+    whole = float(powers.sum()) + (num_clients - len(sums)) * rest
 
+    def of(client: int) -> float:
+        at = int(numbers.searchsorted(client))
+        return (float(powers[at]) if at < len(numbers) and numbers[at] == client else rest) / whole
 
-def _insert(known: Tensor, sums: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The sorted client numbers and sums with clients seen for the first time put in (sum 0), and where `ids` are."""
-    at = torch.searchsorted(known, ids)
-    fresh = torch.ones_like(ids, dtype=torch.bool)
-    inside = at < len(known)
-    fresh[inside] = known[at[inside]] != ids[inside]
-    places = at + fresh.cumsum(0) - fresh.long()
-    if not fresh.any():
-        return known, sums, places
-    old = torch.ones(len(known) + int(fresh.sum()), dtype=torch.bool)
-    old[places[fresh]] = False
-    merged, values = known.new_empty(len(old)), sums.new_zeros(len(old))
-    merged[old], values[old], merged[places[fresh]] = known, sums, ids[fresh]
-    return merged, values, places
+    return of

@@ -8,9 +8,12 @@ import torch
 from torch import Tensor
 
 from fedchord.mixing.simplex import minimise
+from fedchord.tensors import Tensors
 
 TRACKED = 10_000
 """Regret is tracked by default up to this many clients."""
+EXACT = 1_000
+"""Where only the linearised regret is asked for, the true one is added (at full participation) up to this many."""
 STEPS = 100
 
 
@@ -32,7 +35,8 @@ def decision_gradient(p: Tensor, response: Tensor) -> Tensor:
 def best_fixed(responses: Tensor, start: Tensor | None = None, tolerance: float = 1e-10) -> Tensor:
     """argmin over the simplex of sum_t -log(1 + <p, r_t>), for rows r_t.
 
-    Newton steps, each a quadratic problem on the simplex, halved until they descend. With x_t = 1 + r_t (so that
+    Newton steps, each a quadratic problem on the simplex, halved until they descend; clients without weight whose
+    weight need not grow stay out of them. With x_t = 1 + r_t (so that
     1 + <p, r_t> = <p, x_t>), the value at p exceeds the least one by at most max_i sum_t x_ti / <p, x_t> - T; the
     search ends when this is below `tolerance` T.
     """
@@ -43,13 +47,15 @@ def best_fixed(responses: Tensor, start: Tensor | None = None, tolerance: float 
         return p
     for _ in range(STEPS):
         worth = x @ p
-        scaled = x / worth[:, None]
-        slope = -scaled.sum(0)
+        slope = -(1 / worth) @ x
         if -slope.min() - rounds <= tolerance * rounds:
             break
+        held = ((p > 0) | (slope < -rounds)).nonzero().flatten()
+        scaled = x[:, held] / worth[:, None]
         curve = scaled.t() @ scaled
         curve.diagonal().add_(1e-9 * float(curve.diagonal().mean()))
-        move = minimise(curve, slope - curve @ p, start=p) - p
+        move = torch.zeros_like(p)
+        move[held] = minimise(curve, slope[held] - curve @ p[held], start=p[held]) - p[held]
         value, length = -worth.log().sum(), 1.0
         while -(x @ (p + length * move)).log().sum() > value and length > 1e-12:
             length /= 2
@@ -57,6 +63,21 @@ def best_fixed(responses: Tensor, start: Tensor | None = None, tolerance: float 
             break
         p = p + length * move
     return p
+
+
+def opened(num_clients: int) -> Tensors:
+    """What `hindsight` remembers before the first round."""
+    even = torch.full((num_clients,), 1 / num_clients, dtype=torch.float64)
+    return {"responses": even.new_zeros(0, num_clients), "paid": even.new_zeros(1), "best": even}
+
+
+def hindsight(state: Tensors, p: Tensor, response: Tensor) -> tuple[float, float, Tensors]:
+    """Take in a decision and the response to it: the loss of the best fixed decision so far, the regret, the memory."""
+    seen = torch.cat([state["responses"], response[None]])
+    best = best_fixed(seen, state["best"])
+    after = {"responses": seen, "paid": state["paid"] + decision_loss(p, response), "best": best}
+    least = -float(torch.log1p(seen @ best).sum())
+    return least, float(after["paid"]) - least, after
 
 
 def regret(decisions: Tensor, responses: Tensor) -> float:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
 from fedchord import check
+from fedchord.mixing.fitting import SHAPES, fit_quantiles, fit_spacings
 from fedchord.rules import Cohort
 
 HUGE = 1e100
@@ -17,6 +17,7 @@ HUGE = 1e100
 TINY = 1e-12
 """A mean loss at or below it is zero."""
 CENTRES = ("mean", "median")
+ESTIMATES = ("quantile", "spacing")
 
 
 @dataclass(frozen=True)
@@ -54,59 +55,63 @@ def family(owner: str, name: str) -> Family:
     return FAMILIES[name]
 
 
-def cdf(name: str, x: Tensor, place: float | None = None, scale: float | None = None) -> Tensor:
-    """The CDF of a family at x, with the thesis' constants unless others are given; 0 below the support."""
-    kind = family("cdf", name)
-    u = x.clamp_min(0).log() if kind.logarithmic else x
-    z = (u - (kind.place if place is None else place)) / (kind.scale if scale is None else scale)
-    if kind.shape == "smallest":
-        return -torch.expm1(-z.exp())
-    if kind.shape == "largest":
-        return torch.exp(-torch.exp(-z))
-    return torch.sigmoid(z) if kind.shape == "logistic" else torch.special.ndtr(z)
+def fit(name: str, x: Tensor | list[float], estimate: str = "quantile") -> tuple[float, float]:
+    """Place and scale of a family from numbers x, by quantiles or by maximum spacing (see `fitting`).
 
-
-def _standard_quantile(shape: str, p: float) -> float:
-    """Where the standard distribution of a shape reaches p."""
-    if shape == "smallest":
-        return math.log(-math.log1p(-p))
-    if shape == "largest":
-        return -math.log(-math.log(p))
-    return math.log(p / (1 - p)) if shape == "logistic" else NormalDist().inv_cdf(p)
-
-
-def fit(name: str, x: Tensor) -> tuple[float, float]:
-    """Place and scale by quantiles: the CDF goes through the quartiles of x (Exponential: the median).
-
-    With u = x or log x and z the standard quantiles: scale = (u_75 - u_25) / (z_75 - z_25), place = u_25 - scale z_25.
-    Where the quartiles do not differ there is nothing to fit, and the thesis' constants stay.
+    Numbers at or below zero are beyond the support of a logarithmic family and do not count, nor do numbers that are
+    not finite. Where there is nothing to fit (all alike, or none), the thesis' constants stay; the exponent of
+    Exponential is not fitted.
     """
     kind = family("cdf", name)
-    u = x.clamp_min(TINY).log() if kind.logarithmic else x
-    if not kind.scaled:
-        return float(u.quantile(0.5)) - _standard_quantile(kind.shape, 0.5) * kind.scale, kind.scale
-    (first, third), (a, b) = (
-        u.quantile(u.new_tensor([0.25, 0.75])).tolist(),
-        (_standard_quantile(kind.shape, p) for p in (0.25, 0.75)),
-    )
-    if third - first <= 1e-9:
-        return kind.place, kind.scale
-    scale = (third - first) / (b - a)
-    return first - scale * a, scale
+    check.one_of("fit", "estimate", estimate, ESTIMATES)
+    values = [value for value in (x.tolist() if isinstance(x, Tensor) else x) if math.isfinite(value)]
+    u = sorted(math.log(value) for value in values if value > TINY) if kind.logarithmic else sorted(values)
+    scale = None if kind.scaled else kind.scale
+    found = (fit_quantiles if estimate == "quantile" else fit_spacings)(kind.shape, u, scale) if u else None
+    return found or (kind.place, kind.scale)
 
 
-def respond(losses: Tensor, name: str, low: float, high: float, centre: str = "mean", fitted: bool = False) -> Tensor:
+def cdf(name: str, x: Tensor, place: float | None = None, scale: float | None = None) -> Tensor:
+    """The CDF of a family at x, with the thesis' constants unless others are given; 0 below the support."""
+    return x.new_tensor(_cdf(family("cdf", name), x.flatten().tolist(), place, scale)).reshape(x.shape)
+
+
+def _cdf(kind: Family, x: list[float], place: float | None = None, scale: float | None = None) -> list[float]:
+    place, scale = (kind.place if place is None else place), (kind.scale if scale is None else scale)
+    below = SHAPES[kind.shape].below
+    if kind.logarithmic:
+        return [below((math.log(value) - place) / scale) if value > 0 else 0.0 for value in x]
+    return [below((value - place) / scale) for value in x]
+
+
+def respond(
+    losses: Tensor,
+    name: str,
+    low: float,
+    high: float,
+    centre: str = "mean",
+    fitted: bool = False,
+    estimate: str = "quantile",
+) -> Tensor:
     """r_i = low + (high - low) CDF(F_i / centre) over the cohort (thesis, section 3.2).
 
     The centre is the mean loss, or the median, which no single client can move far. Losses that are all zero have
     the response of the mean, CDF(1); a zero median gives way to the mean. `fitted` estimates the CDF's parameters
-    from the cohort (`fit`) instead of the thesis' constants.
+    from the cohort (`fit`, by the named estimate) instead of the thesis' constants.
     """
-    middle = losses.median() if centre == "median" else losses.mean()
-    middle = losses.mean() if middle <= TINY else middle
-    x = losses / middle if middle > TINY else torch.ones_like(losses)
-    place, scale = fit(name, x) if fitted else (None, None)
-    return low + (high - low) * cdf(name, x, place, scale)
+    return losses.new_tensor(responses(losses.tolist(), name, low, high, centre, estimate if fitted else None))
+
+
+def responses(
+    losses: list[float], name: str, low: float, high: float, centre: str = "mean", estimate: str | None = None
+) -> list[float]:
+    """`respond` on plain numbers, which for a few clients is quicker; parameters are fitted if an estimate is named."""
+    kind, mean = family("cdf", name), sum(losses) / len(losses)
+    middle = sorted(losses)[(len(losses) - 1) // 2] if centre == "median" else mean
+    middle = mean if middle <= TINY else middle
+    x = [loss / middle for loss in losses] if middle > TINY else [1.0] * len(losses)
+    place, scale = (None, None) if estimate is None else fit(name, x, estimate)
+    return [low + (high - low) * value for value in _cdf(kind, x, place, scale)]
 
 
 def reported(owner: str, cohort: Cohort, signed: bool = True) -> tuple[Tensor, dict[str, float]]:
@@ -115,27 +120,31 @@ def reported(owner: str, cohort: Cohort, signed: bool = True) -> tuple[Tensor, d
     A NaN tells nothing and becomes the mean of the others (0 if there are none); plus infinity becomes a huge number.
     A client that is there twice is refused, and so is a loss below zero where the rule has no use for one.
     """
+    losses, log = usable(owner, cohort, signed)
+    return torch.tensor(losses, dtype=torch.float64), log
+
+
+def usable(owner: str, cohort: Cohort, signed: bool = True) -> tuple[list[float], dict[str, float]]:
+    """`reported` as plain numbers."""
     assert cohort.losses is not None, f"{owner} needs losses"
-    losses = cohort.losses.detach().to("cpu", torch.float64)
     distinct(owner, cohort)
-    worst = losses.nan_to_num(0.0).argmin()
-    check.require(
-        signed or bool(losses[worst] >= 0) or bool(losses[worst].isnan()),
-        owner,
-        f"losses must be at least 0, got {float(losses[worst]):g} from client {int(cohort.ids[worst])}",
-    )
-    usable = losses.isfinite()
-    if usable.all():
-        return losses.clamp_max(HUGE), {}
-    level = float(losses[usable].clamp_max(HUGE).mean()) if usable.any() else 0.0
-    return losses.nan_to_num(level, HUGE, -HUGE).clamp_max(HUGE), {"odd_losses": float((~usable).sum())}
+    losses: list[float] = cohort.losses.tolist()
+    if -math.inf < sum(losses) <= HUGE and max(losses) <= HUGE and (signed or min(losses) >= 0):
+        return losses, {}
+    known = [min(loss, HUGE) for loss in losses if math.isfinite(loss)]
+    worst = min(losses, key=lambda loss: 0.0 if math.isnan(loss) else loss)
+    if worst < 0 and not signed:
+        client = int(cohort.ids[losses.index(worst)])
+        raise check.fail(owner, f"losses must be at least 0, got {worst:g} from client {client}")
+    level = sum(known) / len(known) if known else 0.0
+    made = [level if math.isnan(loss) else max(-HUGE, min(loss, HUGE)) for loss in losses]
+    odd = len(losses) - len(known)
+    return made, {"odd_losses": float(odd)} if odd else {}
 
 
 def distinct(owner: str, cohort: Cohort) -> None:
     """Refuse a cohort in which a client is there twice."""
-    ids, counts = cohort.ids.unique(return_counts=True)
-    check.require(
-        bool((counts == 1).all()),
-        owner,
-        f"a client may be in a cohort once, got client {int(ids[counts.argmax()])} twice",
-    )
+    ids: list[int] = cohort.ids.tolist()
+    if len(set(ids)) < len(ids):
+        twice = next(client for place, client in enumerate(ids) if client in ids[:place])
+        raise check.fail(owner, f"a client may be in a cohort once, got client {twice} twice")

@@ -5,18 +5,34 @@ The probability simplex is total = 1, low = 0, high = 1. All in float64.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from fedchord import check
 
 SWEEPS = 40
-"""How many faces the primal-dual method tries before the primal one takes over."""
+"""How many faces are tried, where upper bounds bind, before the primal method takes over."""
+PATIENCE = 8
+"""How many whole exchanges in a row may fail to bring the wrong entries below their least number so far."""
 SLACK = 1e-13
 """Rounding errors below this, relative to the problem's numbers, change no active set."""
 
 AT = 1e-12
 """An entry this near its bound is at it."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The matrix alpha I + R'R by its rows R: with fewer rows than clients, products and solutions cost less."""
+
+    alpha: float
+    rows: Tensor
+
+    def whole(self) -> Tensor:
+        """The matrix itself."""
+        return self.alpha * torch.eye(self.rows.shape[1], dtype=self.rows.dtype) + self.rows.t() @ self.rows
 
 
 def project(values: Tensor, low: Tensor | float = 0.0, high: Tensor | float = 1.0, total: float = 1.0) -> Tensor:
@@ -38,40 +54,49 @@ def project(values: Tensor, low: Tensor | float = 0.0, high: Tensor | float = 1.
 
 
 def minimise(
-    matrix: Tensor,
+    matrix: Tensor | Spread,
     linear: Tensor,
     low: Tensor | float = 0.0,
     high: Tensor | float = 1.0,
     total: float = 1.0,
     start: Tensor | None = None,
 ) -> Tensor:
-    """argmin 1/2 p'Ap + b'p over {sum p = total, low <= p <= high}, for a positive definite A.
+    """argmin 1/2 p'Ap + b'p over {sum p = total, low <= p <= high}, for a positive definite A, whole or as a `Spread`.
 
-    A primal-dual active set: solve on the present face by a Cholesky factor of its block, release bounds whose
-    multiplier has the wrong sign, fix entries that left their range, until nothing changes. It begins at the face of
-    `start` (the last solution), so that a small change of A and b costs few steps. Where it does not settle, a primal
-    active set, which descends at every step, goes on.
+    Block principal pivoting (Judice and Pires, 1994): solve on the present face by a Cholesky factor of its block;
+    bounds whose multiplier has the wrong sign are released, entries that left their range are fixed, all at once; where
+    the number of wrong entries does not fall, one at a time, the last one (Murty's rule). It begins at the face of
+    `start` (the last solution), so that a small change of A and b costs few steps.
+
+    On the simplex it ends for every problem: with A' = A + 1b' + b1' + c 11' and c large enough to make A' positive
+    definite, p is q / sum q for the q >= 0 with A'q - 1 >= 0 and q'(A'q - 1) = 0, whose faces have the same signs, and
+    Murty's rule visits none of them twice. With upper bounds that bind nothing is proven: where it does not settle
+    there, a primal active set, which descends at every step, goes on.
     """
-    matrix, linear = matrix.double(), linear.double()
+    matrix, linear = matrix.double() if isinstance(matrix, Tensor) else matrix, linear.double()
     low, high = _bounds(linear, low, high, total)
     start = project(torch.full_like(linear, total / len(linear)) if start is None else start, low, high, total)
-    down, up = start <= low, (start >= high) & (high > low)
-    if not (down | up).all():
-        found = _dual_sets(matrix, linear, low, high, total, down, up)
-        if found is not None:
-            return _exact(found, low, high, total)
-    return _exact(_primal_sets(matrix, linear, low, high, total, start), low, high, total)
+    binds = (high > low) & (high < total - (low.sum() - low) - SLACK)
+    found = _pivots(matrix, linear, low, high, total, start <= low, (start >= high) & binds, binds)
+    if found is None:
+        found = _primal_sets(matrix, linear, low, high, total, start)
+    return _exact(found, low, high, total)
 
 
 def residual(
-    matrix: Tensor, linear: Tensor, p: Tensor, low: Tensor | float = 0.0, high: Tensor | float = 1.0, total: float = 1.0
+    matrix: Tensor | Spread,
+    linear: Tensor,
+    p: Tensor,
+    low: Tensor | float = 0.0,
+    high: Tensor | float = 1.0,
+    total: float = 1.0,
 ) -> float:
     """How far p is from the KKT conditions: the largest of the violated constraints and of the gradient's spread.
 
     At the optimum some nu has gradient_i <= nu wherever p_i can shrink and gradient_i >= nu wherever it can grow.
     """
     low, high = torch.as_tensor(low, dtype=p.dtype), torch.as_tensor(high, dtype=p.dtype)
-    slope = matrix @ p + linear
+    slope = _times(matrix, p) + linear
     shrinks, grows = slope[p > low + AT], slope[p < high - AT]
     spread = (shrinks.max() - grows.min()) / 2 if len(shrinks) and len(grows) else slope.new_zeros(())
     outside = torch.maximum(low - p, p - high).max()
@@ -94,7 +119,7 @@ def _exact(p: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
 
 
 def _on_face(
-    matrix: Tensor, linear: Tensor, low: Tensor, high: Tensor, total: float, down: Tensor, up: Tensor
+    matrix: Tensor | Spread, linear: Tensor, low: Tensor, high: Tensor, total: float, down: Tensor, up: Tensor
 ) -> tuple[Tensor, Tensor] | None:
     """The minimiser with entries fixed at their bounds and the others free, and gradient - nu there; None without a
     free entry.
@@ -106,39 +131,76 @@ def _on_face(
     if not len(free):
         return None
     p[free] = 0
-    right = torch.stack([-(linear + matrix @ p)[free], torch.ones(len(free), dtype=p.dtype)], 1)
-    block = matrix if len(free) == len(p) else matrix[free][:, free]
-    both = torch.cholesky_solve(right, torch.linalg.cholesky(block))
+    right = torch.stack([-(linear + _times(matrix, p))[free], torch.ones(len(free), dtype=p.dtype)], 1)
+    both = _solved(matrix, free, right)
     nu = (total - p.sum() - both[:, 0].sum()) / both[:, 1].sum()
     p[free] = both[:, 0] + nu * both[:, 1]
-    return p, matrix @ p + linear - nu
+    return p, _times(matrix, p) + linear - nu
 
 
-def _scale(matrix: Tensor, linear: Tensor) -> float:
-    return float(torch.maximum(matrix.abs().max(), linear.abs().max()).clamp_min(1e-300))
+def _times(matrix: Tensor | Spread, p: Tensor) -> Tensor:
+    if isinstance(matrix, Tensor):
+        return matrix @ p
+    return matrix.alpha * p + matrix.rows.t() @ (matrix.rows @ p)
 
 
-def _dual_sets(
-    matrix: Tensor, linear: Tensor, low: Tensor, high: Tensor, total: float, down: Tensor, up: Tensor
+def _solved(matrix: Tensor | Spread, free: Tensor, right: Tensor) -> Tensor:
+    """A_FF^-1 times the columns of `right`; of a spread by (v - R_F'(alpha I + R_F R_F')^-1 R_F v) / alpha."""
+    if isinstance(matrix, Tensor):
+        block = matrix if len(free) == len(matrix) else matrix[free][:, free]
+        return torch.cholesky_solve(right, torch.linalg.cholesky(block))
+    rows = matrix.rows if len(free) == matrix.rows.shape[1] else matrix.rows[:, free]
+    small = rows @ rows.t()
+    small.diagonal().add_(matrix.alpha)
+    return (right - rows.t() @ torch.cholesky_solve(rows @ right, torch.linalg.cholesky(small))) / matrix.alpha
+
+
+def _scale(matrix: Tensor | Spread, linear: Tensor) -> float:
+    diagonal = matrix.diagonal() if isinstance(matrix, Tensor) else matrix.alpha + matrix.rows.square().sum(0)
+    return float(torch.maximum(diagonal.max(), linear.abs().max()).clamp_min(1e-300))
+
+
+def _pivots(
+    matrix: Tensor | Spread,
+    linear: Tensor,
+    low: Tensor,
+    high: Tensor,
+    total: float,
+    down: Tensor,
+    up: Tensor,
+    binds: Tensor,
 ) -> Tensor | None:
-    """The primal-dual active set method; None if it runs out of free entries or does not settle."""
+    """Block principal pivoting from a face; None if it does not settle.
+
+    `binds` marks the upper bounds that do not follow from the lower ones and the sum (on the simplex: none).
+    """
     tolerance = SLACK * _scale(matrix, linear)
-    fixed = high <= low
-    for _ in range(SWEEPS):
+    loose, least, spare = high > low, len(low) + 1, PATIENCE
+    for _ in range(SWEEPS if bool(binds.any()) else 100 * len(low) + 100):
         face = _on_face(matrix, linear, low, high, total, down, up)
         if face is None:
-            return None
-        p, slack = face
-        free = ~(down | up)
-        new_down = fixed | torch.where(free, p < low - SLACK, down & (slack > -tolerance))
-        new_up = ~fixed & torch.where(free, p > high + SLACK, up & (slack < tolerance))
-        if torch.equal(new_down, down) and torch.equal(new_up, up):
-            return p
-        down, up = new_down, new_up
+            wrong, sink, rise = (down | up) & loose, torch.zeros_like(down), torch.zeros_like(up)
+        else:
+            p, slack = face
+            free = ~(down | up)
+            sink, rise = free & (p < low - SLACK), free & binds & (p > high + SLACK)
+            wrong = sink | rise | (loose & ((down & (slack < -tolerance)) | (up & (slack > tolerance))))
+        count = int(wrong.sum())
+        if not count:
+            return p if face is not None else None
+        spare = PATIENCE if count < least else spare - 1
+        least = min(least, count)
+        if spare < 0:
+            last = int(wrong.nonzero()[-1])
+            wrong = torch.zeros_like(wrong)
+            wrong[last] = True
+        down, up = torch.where(wrong, sink, down), torch.where(wrong, rise, up)
     return None
 
 
-def _primal_sets(matrix: Tensor, linear: Tensor, low: Tensor, high: Tensor, total: float, start: Tensor) -> Tensor:
+def _primal_sets(
+    matrix: Tensor | Spread, linear: Tensor, low: Tensor, high: Tensor, total: float, start: Tensor
+) -> Tensor:
     """The primal active set method: feasible and descending at every step."""
     tolerance = SLACK * _scale(matrix, linear)
     p, fixed = start.clone(), high <= low
@@ -146,7 +208,7 @@ def _primal_sets(matrix: Tensor, linear: Tensor, low: Tensor, high: Tensor, tota
     for _ in range(100 * len(p) + 100):
         face = _on_face(matrix, linear, low, high, total, down, up)
         if face is None:
-            slope = matrix @ p + linear
+            slope = _times(matrix, p) + linear
             grow = torch.where(down & ~fixed, slope, torch.inf).argmin()
             shrink = torch.where(up, slope, -torch.inf).argmax()
             if fixed[grow] or not up[shrink] or slope[shrink] <= slope[grow] + tolerance:

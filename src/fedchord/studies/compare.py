@@ -88,24 +88,38 @@ def differences(
     """
     one_of("compare", "column", column, COLUMNS)
     runs = list(runs)
-    reference = _reference_run(against)
+    metric = metric or headline(tuple(runs[0].summary["metrics"]))
+    return [
+        _difference(other, label, base, name, metric, column)
+        for other, label, base, name in lined_up(runs, against)
+        if base is not None
+    ]
+
+
+def lined_up(runs: Iterable[Run], against: str | None) -> list[tuple[Group, str, Group | None, str]]:
+    """Every group of runs and its label, with the reference on the same federation and its label.
+
+    Without a reference, every group with None; with one, the reference itself is left out.
+    """
+    runs = list(runs)
+    reference = None if against is None else _reference_run(against)
     if reference is not None:
         here = {run.folder.resolve() for run in runs}
         runs += [] if reference.folder.resolve() in here else [reference]
-    metric = metric or headline(tuple(runs[0].summary["metrics"]))
     blocks: dict[str, list[Group]] = {}
     for found in tables.group(runs):
         blocks.setdefault(_federation(found.config), []).append(found)
     if reference is not None:
         _refuse_others(blocks, reference)
-    made = []
+    made: list[tuple[Group, str, Group | None, str]] = []
     for block in blocks.values():
         labels = tables.labels(block)
+        if against is None:
+            made += [(other, label, None, "") for other, label in zip(block, labels, strict=True)]
+            continue
         base = _holding(block, reference) if reference is not None else _named(block, labels, against)
         name = labels[block.index(base)]
-        for other, label in zip(block, labels, strict=True):
-            if other is not base:
-                made.append(_difference(other, label, base, name, metric, column))
+        made += [(other, label, base, name) for other, label in zip(block, labels, strict=True) if other is not base]
     require(bool(made), "compare", f"there is nothing to compare with {against}; name more runs")
     return made
 
@@ -134,7 +148,7 @@ def tabulate(made: Sequence[Difference], metric: str | None, column: str, exact:
     """The differences as a table, accuracies in percentage points; `exact` writes numbers as they are, unrounded."""
     metric = metric or headline(tuple(made[0].group.runs[0].summary["metrics"]))
     times = 1 if exact else tables.factor(metric, "mean")
-    keys = [key for key in tables.differing([d.group for d in made]) if _is_problem(key)]
+    keys = [key for key in tables.differing([d.group for d in made]) if is_problem(key)]
     several = len({d.against for d in made}) > 1
 
     def text(value: float) -> Cell:
@@ -248,19 +262,20 @@ def _refuse_others(blocks: dict[str, list[Group]], reference: Run) -> None:
     for key, block in blocks.items():
         if key != home:
             here, there = block[0].config, reference.config
-            keys = [k for k in dict.fromkeys([*here, *there]) if _is_problem(k) and here.get(k) != there.get(k)]
+            keys = [k for k in dict.fromkeys([*here, *there]) if is_problem(k) and here.get(k) != there.get(k)]
             told = ", ".join(f"{k} {tables.word(here.get(k))}, not {tables.word(there.get(k))}" for k in keys)
             folder = block[0].runs[0].folder
             raise fail("compare", f"{folder} is on another federation than {reference.folder} ({told})")
 
 
-def _is_problem(key: str) -> bool:
+def is_problem(key: str) -> bool:
+    """Whether a run key decides the federation."""
     return key.split(".")[0] in tables.PROBLEM and key != "data.root"
 
 
 def _federation(config: dict[str, Any]) -> str:
     """What makes a federation, besides the seed, by which runs are paired: data, split, clients, noise, parts."""
-    return _plain({key: value for key, value in config.items() if _is_problem(key)})
+    return _plain({key: value for key, value in config.items() if is_problem(key)})
 
 
 def _settings(config: dict[str, Any]) -> str:

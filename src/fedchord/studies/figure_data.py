@@ -73,13 +73,15 @@ class Loaded:
 
     def scores(self) -> tuple[Tensor, Tensor]:
         """Scores and labels of all test rows, each by the model its client deploys."""
-        parts, found = self.parts, []
-        for client in self.clients:
-            model = parts.deployed(self.state, self.memory, client)
-            batch = parts.federation.batch(parts.federation.test[client])
-            outputs = parts.task.outputs(model["theta"], model["buffers"], batch)
-            found.append(parts.task.objective.predictions(outputs, batch))
+        found = [self.scores_of(client) for client in self.clients]
         return torch.cat([scores for scores, _ in found]), torch.cat([labels for _, labels in found])
+
+    def scores_of(self, client: int) -> tuple[Tensor, Tensor]:
+        """Scores and labels of a client's test rows, by the model it deploys."""
+        parts = self.parts
+        model = parts.deployed(self.state, self.memory, client)
+        batch = parts.federation.batch(parts.federation.test[client])
+        return parts.task.objective.predictions(parts.task.outputs(model["theta"], model["buffers"], batch), batch)
 
 
 # -- along lambda --------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Drawing:
 
 def along_lambda(curves: Sequence[Curve]) -> Drawing:
     """A panel per method: the mean over clients along lambda and a band of one std; the best lambda has a ring."""
-    figure, grid = _grid(1, len(curves), 2.9, 3.1, sharey=True)
+    figure, grid = grid_of(1, len(curves), 2.9, 3.1, sharey=True)
     for number, (axes, found) in enumerate(zip(grid.flat, curves, strict=True)):
         _curve(axes, found, COLOURS[number % len(COLOURS)])
         lam, value, _ = found.best
@@ -52,7 +52,7 @@ def munu(panels: Sequence[Panel]) -> Drawing:
     """A block of panels per mixing: mu down, nu across; each is the accuracy along lambda and its best mean."""
     mixings = list(dict.fromkeys(panel.mixing for panel in panels))
     mus, nus = sorted({panel.mu for panel in panels}), sorted({panel.nu for panel in panels})
-    figure, grid = _grid(len(mus), len(nus) * len(mixings), 1.45, 1.5, sharey=True, sharex=True)
+    figure, grid = grid_of(len(mus), len(nus) * len(mixings), 1.45, 1.5, sharey=True, sharex=True)
     for axes in grid.flat:
         axes.set_visible(False)
     rows: list[Row] = []
@@ -73,7 +73,7 @@ def munu(panels: Sequence[Panel]) -> Drawing:
 
 def starts(points: Sequence[Start]) -> Drawing:
     """Accuracy and loss at their best lambda over the start of mixing L/T, and how many clients trained after it."""
-    figure, grid = _grid(1, 3, 3.4, 3.2)
+    figure, grid = grid_of(1, 3, 3.4, 3.2)
     accuracy, loss, counts = grid.flat
     for number, mixing in enumerate(dict.fromkeys(point.mixing for point in points)):
         here = sorted((point for point in points if point.mixing == mixing), key=lambda point: point.start)
@@ -141,7 +141,7 @@ def landscape(lands: Sequence[Land]) -> Drawing:
 
 def clients(spreads: Sequence[Spread]) -> Drawing:
     """How the accuracy spreads over clients: a violin per method, its clients as ticks, the mean as a dot."""
-    figure, grid = _grid(1, 1, 1.2 + 0.62 * len(spreads), 3.8)
+    figure, grid = grid_of(1, 1, 1.2 + 0.62 * len(spreads), 3.8)
     axes = grid.flat[0]
     known = [found.values[~np.isnan(found.values)] for found in spreads]
     for place, values in enumerate(known):
@@ -166,7 +166,7 @@ def clients(spreads: Sequence[Spread]) -> Drawing:
 def reliability(tables: Sequence[Bins]) -> Drawing:
     """A panel per method: the accuracy of each bin of confidence, its distance to the diagonal, and the errors."""
     wide = min(3, len(tables))
-    figure, grid = _grid(math.ceil(len(tables) / wide), wide, 3.0, 3.1, sharex=True, sharey=True)
+    figure, grid = grid_of(math.ceil(len(tables) / wide), wide, 3.0, 3.1, sharex=True, sharey=True)
     for axes in grid.flat[len(tables) :]:
         axes.set_visible(False)
     rows: list[Row] = []
@@ -240,9 +240,10 @@ def connectivity(links: Sequence[Link]) -> Drawing:
 # -- parts of figures ----------------------------------------------------------------------------------------------
 
 
-def _grid(
+def grid_of(
     tall: int, wide: int, width: float, height: float, sharex: bool = False, sharey: bool = False
 ) -> tuple[Figure, Any]:
+    """A figure with tall x wide panels of that width and height, in inches."""
     figure = Figure(figsize=(0.8 + width * wide, 0.6 + height * tall), layout="constrained")
     grid = figure.subplots(tall, wide, squeeze=False, sharex=sharex, sharey=sharey)
     for axes in grid.flat:

@@ -1,4 +1,4 @@
-"""The figures of chapter 2 by name: each is a study whose missing runs are made, and a drawing of the finished ones.
+"""The figures of chapters 2 and 3 by name: a study whose missing runs are made, and a drawing of the finished ones.
 
 A figure is written as a picture and, beside it, a CSV file with the numbers behind it.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from fedchord.check import fail, unknown
-from fedchord.studies import figure_data, figure_draw, figure_land, study
+from fedchord.studies import figure_data, figure_draw, figure_fair, figure_land, study
 from fedchord.studies.figure_data import Cells
 from fedchord.studies.figure_draw import Drawing
 from fedchord.studies.plots import SUFFIXES
@@ -34,7 +34,7 @@ class Kind:
     study: str
     time: str
     """How long the small scale takes on two free cores: measured for lambda, landscape, reliability and connectivity,
-    estimated from the time of a round for the others."""
+    estimated from the time of a round or a run for the others."""
     draw: Callable[[Cells], Drawing]
     only: tuple[str, ...] = ()
 
@@ -104,6 +104,32 @@ FIGURES: dict[str, Kind] = {
         "about 5 min",
         _connectivity,
         (MM, LM, f"{MM} nu=0", f"{LM} nu=0"),
+    ),
+    "fairness": Kind(
+        "how AUROC spreads over the clients of the silos, a ridge per method, with its mean and its worst client",
+        "result_silo",
+        "about 3 min",
+        figure_fair.fairness,
+    ),
+    "weights": Kind(
+        "AAggFF-S: every client's mixing coefficient over rounds",
+        "result_silo",
+        "about 20 s",
+        figure_fair.weights,
+        ("AAggFF-S",),
+    ),
+    "cdf": Kind(
+        "AAggFF-S: the cumulative objective sum p_i F_i per CDF, and the average and worst client at the end",
+        "cdf_effect",
+        "about 2 min",
+        figure_fair.objectives,
+    ),
+    "regret": Kind(
+        "AAggFF-S: regret against the best fixed decision over rounds, and the bound",
+        "result_silo",
+        "about 20 s",
+        figure_fair.regrets,
+        ("AAggFF-S",),
     ),
 }
 

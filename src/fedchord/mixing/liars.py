@@ -1,0 +1,49 @@
+"""Clients that lie about their loss: what a mixing rule does when some of the numbers it is told are inflated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+
+from fedchord import check
+from fedchord.rules import Cohort, Mix, MixingRule, RoundInfo
+from fedchord.tensors import Tensors
+
+
+@final
+@dataclass(frozen=True)
+class Liars(MixingRule):
+    """A mixing rule to which some clients report `factor` times their loss; all else is the rule's own.
+
+    Wraps any rule that asks for losses: it sees F_i for honest clients and factor F_i for the liars, who train
+    honestly. The log has `liar_share`, the weight that the liars of the cohort get together.
+    """
+
+    rule: MixingRule
+    clients: tuple[int, ...] = (0,)
+    factor: float = 10.0
+
+    def __post_init__(self) -> None:
+        rule = self.rule
+        check.positive("Liars", "factor", self.factor)
+        check.require(len(self.clients) > 0, "Liars", "clients must name at least one")
+        for client in self.clients:
+            check.whole("Liars", "clients", client)
+        check.require("loss" in rule.needs, "Liars", f"{type(rule).__name__} asks for no losses, so nobody can lie")
+        for name in ("needs", "full", "instead", "outcomes"):
+            object.__setattr__(self, name, getattr(rule, name))  # what the wrapped rule tells the engine
+
+    def init(self, num_clients: int) -> Tensors:
+        last = max(self.clients)
+        check.require(last < num_clients, "Liars", f"there are {num_clients} clients, from 0; got client {last}")
+        return self.rule.init(num_clients)
+
+    def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
+        assert cohort.losses is not None
+        lying = torch.isin(cohort.ids, torch.tensor(self.clients, device=cohort.ids.device))
+        told = torch.where(lying.to(cohort.losses.device), self.factor * cohort.losses, cohort.losses)
+        mix, state = self.rule.weigh(state, replace(cohort, losses=told), info)
+        share = float(mix.shares[lying.to(mix.shares.device)].sum())
+        return replace(mix, log={**mix.log, "liar_share": share}), state
