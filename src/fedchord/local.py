@@ -22,6 +22,8 @@ from fedchord.tensors import Tensors, clone
 
 BLOCK_BYTES = 16 << 20
 """How many bytes of examples are gathered at a time."""
+VARIED = 1
+"""The fold of an epoch's key that training pictures are varied by."""
 
 
 @dataclass(frozen=True)
@@ -256,9 +258,11 @@ class ClientStream:
 
     def blocks(self, index: int, phase: Phase) -> Iterator[Batch]:
         """The rows of a phase in blocks of whole batches; only the last batch of an epoch may be short."""
-        for rows in self.order(index, phase):
+        for epoch, rows in enumerate(self.order(index, phase)):
+            key = rng.fold(rng.fold(rng.fold(self._key, index), epoch), VARIED)
+            assert isinstance(key, int)
             for start in range(0, len(rows), self._block):
-                yield self._federation.batch(rows[start : start + self._block])
+                yield self._federation.batch(rows[start : start + self._block], key)
 
     def batches(self, index: int, phase: Phase) -> Iterator[Batch]:
         """The batches of a phase."""
@@ -292,7 +296,7 @@ def data_loss(task: Task, model: Tensors, stream: Stream) -> Tensor:
         if live is not None:
             losses, count = losses * live, count * live
         total, units = total + losses.double().sum(), units + count.double().sum()
-    return total / units.clamp_min(1)
+    return total / torch.where(units > 0, units, 1.0)
 
 
 def local_round(

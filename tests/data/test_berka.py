@@ -289,6 +289,65 @@ def test_missing_tables(tmp_path: Path, name: str) -> None:
     )
 
 
+# -- before the loan -----------------------------------------------------------------------------------------------
+
+
+def moved(tables: dict[str, list[list[str]]]) -> dict[str, list[list[str]]]:
+    """The tables with transactions on days before, on and after the loan; the first loan has none before it."""
+    granted = {loan[1]: loan[2] for loan in tables["loan"]}
+    first = tables["loan"][0][1]
+    for place, row in enumerate(tables["trans"]):
+        day = granted.get(row[1], "970102")
+        earlier, later = f"{int(day[:2]) - 1}{day[2:]}", f"{int(day[:2]) + 1}{day[2:]}"
+        row[2] = (day, later)[place % 2] if row[1] == first else (earlier, day, later, earlier)[place % 4]
+    return tables
+
+
+def test_only_transactions_before_the_loan_against_sql(tmp_path: Path) -> None:
+    tables = moved(put(tmp_path))
+    write(tmp_path / "berka/trans.asc", HEADS["trans"], tables["trans"])
+    data, leaking = load("berka-before", tmp_path), load("berka-leaking", tmp_path)
+    early = dict(tables)
+    granted = {loan[1]: int(loan[2]) for loan in tables["loan"]}
+    early["trans"] = [row for row in tables["trans"] if int(row[2]) < granted.get(row[1], 0)]
+    wanted = np.array([[np.nan if cell is None else cell for cell in row[2:]] for row in joined(early)], dtype=float)
+    assert data.columns["x"].shape == wanted.shape == leaking.columns["x"].shape
+    assert np.allclose(data.columns["x"].numpy(), wanted, rtol=1e-6, equal_nan=True)
+    assert data.columns["x"][0, 10] == 0 and data.columns["x"][0, 11:13].isnan().all()
+    assert torch.equal(data.columns["x"][:, :10], leaking.columns["x"][:, :10])
+    assert not torch.equal(data.columns["x"][1:, 12], leaking.columns["x"][1:, 12])
+    assert data.origin.endswith("Transactions before the loan only.") and "derived" not in data.origin
+
+
+def test_what_comes_after_the_loan_changes_nothing(tmp_path: Path) -> None:
+    tables = moved(put(tmp_path))
+    write(tmp_path / "berka/trans.asc", HEADS["trans"], tables["trans"])
+    before = load("berka-before", tmp_path).columns["x"]
+    granted = {loan[1]: int(loan[2]) for loan in tables["loan"]}
+    for row in tables["trans"]:
+        if int(row[2]) >= granted.get(row[1], 0):
+            row[5], row[6] = "7777.00", "-9999.00"
+    write(tmp_path / "berka/trans.asc", HEADS["trans"], tables["trans"])
+    assert torch.equal(load("berka-before", tmp_path).columns["x"].nan_to_num(-1), before.nan_to_num(-1))
+
+
+def test_derived_aggregates_before_the_loan(tmp_path: Path) -> None:
+    tables = put(tmp_path)
+    stand_in(tmp_path, tables)
+    path = tmp_path / "berka/trans_by_account.csv"
+    with pytest.raises(FedchordError, match=r"berka-before: .* has no column derived_preloan_num_trans"):
+        load("berka-before", tmp_path)
+    lines = path.read_text().splitlines()
+    known = [f"{line},{10 + i},{1000 + i}.5" if i % 2 else f"{line},," for i, line in enumerate(lines[1:])]
+    path.write_text("\n".join([f"{lines[0]},derived_preloan_num_trans,derived_preloan_mean_balance", *known]) + "\n")
+    data = load("berka-before", tmp_path)
+    gaps = data.columns["x"].isnan()
+    assert gaps[:, 11].all() and torch.equal(gaps[:, 10], gaps[:, 12]) and 0 < int(gaps[:, 10].sum()) < len(gaps)
+    told = "The numbers on transactions are derived aggregates (trans_by_account.csv), not the original table."
+    assert told in data.origin
+    assert not federate(data, Natural(), seed=1).columns["x"].isnan().any()
+
+
 # -- the real tables -----------------------------------------------------------------------------------------------
 
 

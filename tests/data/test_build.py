@@ -98,6 +98,7 @@ def test_notes_tell_what_was_done():
         "toy: 30 of 30 rows went to 3 clients by Pathological(shards=1), seed 0.",
         "Rows per client: 10 to 10 (median 10); classes per client: 1 to 1 (median 1).",
         "Local split, stratified by label: 24 training, 0 validation and 6 test rows.",
+        "A client's most frequent label makes up 100.00% of its test rows (mean over clients).",
         "Made up.",
     )
 

@@ -222,7 +222,7 @@ def test_padding_and_masks(folder: Path, pool: str) -> None:
     model = TextEncoder(folder, pool=pool).eval()
     torch.testing.assert_close(model(IDS)[:1], model(IDS[:1, :3]), atol=1e-5, rtol=1e-4)
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
-    torch.testing.assert_close(masked(model, {"x": IDS, "mask": mask}), model(IDS))
+    torch.testing.assert_close(masked(model, {"x": IDS, "attention": mask}), model(IDS))
     assert not torch.allclose(model(IDS, torch.ones_like(IDS))[0], model(IDS)[0])
 
 
@@ -237,7 +237,7 @@ def test_encoder_in_a_task(folder: Path) -> None:
     slope, _ = task.grad(first["theta"], first["buffers"], batch, key=4)
     assert slope.isfinite().all() and float(slope[kept].norm()) > 0  # all layers are trained
     with_mask = Task(TextEncoder(folder), apply=masked)
-    outputs = with_mask.outputs(first["theta"], first["buffers"], batch | {"mask": (IDS != 0).long()})
+    outputs = with_mask.outputs(first["theta"], first["buffers"], batch | {"attention": (IDS != 0).long()})
     torch.testing.assert_close(outputs, task.outputs(first["theta"], first["buffers"], batch))
 
 
@@ -264,3 +264,32 @@ def test_folders_that_are_no_encoders(folder: Path, tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(FedchordError, match="TextEncoder: cannot read"):
         TextEncoder(folder)
+
+
+@pytest.mark.parametrize("pool", ["first", "mean"])
+def test_batches_are_cut_at_their_longest_text(folder: Path, pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in any order and company give the same outputs; the encoder never sees a column of padding only."""
+    monkeypatch.setattr("fedchord.models.encoder.ROWS", 3)
+    model = TextEncoder(folder, pool=pool, dropout=0.0)
+    ids, lengths = torch.zeros(8, 20, dtype=torch.int64), [4, 1, 9, 2, 7, 3, 9, 5]
+    for row, length in enumerate(lengths):
+        ids[row, :length] = torch.arange(1, length + 1) + row
+    seen: list[int] = []
+    inner = model.encoder.forward
+    monkeypatch.setattr(
+        model.encoder, "forward", lambda **given: (seen.append(given["input_ids"].shape[1]), inner(**given))[1]
+    )
+    whole = model.eval()(ids)
+    assert seen == [3, 7, 9]  # three rows at a time, in the order of their lengths
+    for row, length in enumerate(lengths):
+        torch.testing.assert_close(whole[row : row + 1], model(ids[row : row + 1, :length]), atol=1e-5, rtol=1e-4)
+    seen.clear()
+    model.train()(ids[:2])
+    assert seen == [4]
+    assert model.eval()(torch.zeros(2, 5, dtype=torch.int64)).shape == (2, 2)  # padding only
+
+
+def test_the_marks_of_padding_are_not_those_of_targets() -> None:
+    """`mask` tells which targets of a text count; an encoder must not take it for padding."""
+    with pytest.raises(KeyError, match="attention"):
+        masked(torch.nn.Identity(), {"x": IDS, "mask": IDS != 0})

@@ -1,7 +1,7 @@
 """Clients' data: sources and readers, partitions, label noise, local splits, and the federation made of them."""
 
 from fedchord.data.build import federate
-from fedchord.data.federation import DataSet, Federation, Ragged, prepare
+from fedchord.data.federation import DataSet, Federation, Inputs, Ragged, prepare
 from fedchord.data.noise import corrupt, transition
 from fedchord.data.partition import (
     PARTITIONS,
@@ -26,6 +26,7 @@ __all__ = [
     "Dirichlet",
     "Federation",
     "Iid",
+    "Inputs",
     "Natural",
     "Partition",
     "Pathological",

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedchord import rng
 from fedchord.check import fail, require, whole
+from fedchord.data.augment import Pictures
 from fedchord.data.federation import DataSet, Federation, Ragged
 from fedchord.data.noise import corrupt
 from fedchord.data.partition import ClassDirichlet, Dirichlet, Natural, Partition, Pathological
@@ -25,6 +26,8 @@ def federate(
     noise: str | None = None,
     noise_rate: float = 0.0,
     seed: int = 0,
+    augment: bool = False,
+    class_weights: bool = False,
 ) -> Federation:
     """K clients from a data set; the data set itself is never changed, and no row is copied unless it is scaled.
 
@@ -32,7 +35,8 @@ def federate(
     label noise, if any, hits training labels only: validation and test labels stay clean. `num_clients` may be left out
     for natural clients, which then are all used. Features that the data set marks as `scaled` are standardised by each
     client with its own training rows. Natural clients of data that come with a split (`DataSet.parts`) keep it, and
-    `test` is not used. What was done is told in `notes`.
+    `test` is not used. `augment` varies training pictures by the data set's rule; `class_weights` adds a column
+    `weight` (`class_weight`). What was done is told in `notes`.
     """
     whole("federate", "seed", seed)
     check_data(dataset)
@@ -48,15 +52,57 @@ def federate(
         require(int(train.sizes.min()) > 0, dataset.name, "a client has no training rows in the split of the data")
     columns, noise_notes = _noisy(dataset, train, noise, noise_rate, seed)
     columns, scale_notes = _scaled(dataset, columns, held, train)
+    pictures, shown_notes = _shown(dataset, augment)
+    if class_weights:
+        columns = columns | {"weight": class_weight(columns["y"], dataset.classes, held, train)}
+        shown_notes.append(
+            "A row weighs (n + L) / (n_c + 1) in its client's loss, n_c of its n training rows are of c."
+        )
     notes = [
         *_partition_notes(dataset, partition, held, num_clients, seed),
         *(_split_notes(held, train, valid, tests) if own is None else _own_notes(own, train, valid, tests)),
+        *_majority_note(columns, dataset.classes, tests),
         *noise_notes,
         *scale_notes,
+        *shown_notes,
         *([dataset.origin] if dataset.origin else []),
     ]
     names = _client_names(dataset, partition, held)
-    return Federation(dataset.name, columns, dataset.classes, train, valid, tests, names, dataset.holdout, tuple(notes))
+    return Federation(
+        dataset.name,
+        columns,
+        dataset.classes,
+        train,
+        valid,
+        tests,
+        names,
+        dataset.holdout,
+        tuple(notes),
+        pictures,
+        dataset.blocks,
+    )
+
+
+def class_weight(labels: Tensor, classes: int, held: Ragged, train: Ragged) -> Tensor:
+    """How much each row weighs against the others of its client: (n + L) / (n_c + 1).
+
+    c is the label of the row, n_c the number of the client's training rows with it, n the number of all of them and L
+    the number of classes: one over the share of c, with one more row of every class. Rows that no client holds weigh 1.
+    """
+    require(labels.ndim == 1, "federate", "class weights need one label per row")
+    weights = torch.ones(len(labels))
+    for client in range(len(held)):
+        rows, counts = held[client], torch.bincount(labels[train[client]], minlength=classes)
+        weights[rows] = ((counts.sum() + classes) / (counts + 1))[labels[rows]].to(weights.dtype)
+    return weights
+
+
+def _shown(dataset: DataSet, augment: bool) -> tuple[Pictures | None, list[str]]:
+    """How pictures are shown, and what to tell about it."""
+    if not augment:
+        return dataset.shown, []
+    require(dataset.augmented is not None, "federate", f"{dataset.name} has no training augmentation")
+    return dataset.augmented, [f"Training pictures are varied by {dataset.augmented}; others are not."]
 
 
 def _strata(labels: Tensor) -> Tensor:
@@ -158,6 +204,28 @@ def _own_notes(parts: Tensor, train: Ragged, valid: Ragged, tests: Ragged) -> li
         f"Local split as the data come: {sizes}{dropped}.",
         *([f"{without} of {len(tests)} clients have no test rows."] if without else []),
     ]
+
+
+def majority(columns: Tensors, classes: int, rows: Ragged) -> Tensor:
+    """The share of each client's most frequent label among some of its rows, NaN without rows.
+
+    It is what a client reaches by always giving the same answer. Labels of a text count where its mask is true.
+    """
+    labels = columns["y"][rows.rows]
+    counted = columns["mask"][rows.rows] if labels.ndim == 2 and "mask" in columns else torch.ones_like(labels).bool()
+    client = torch.repeat_interleave(torch.arange(len(rows)), rows.sizes)
+    owner = client.reshape(-1, *[1] * (labels.ndim - 1)).expand_as(labels)[counted]
+    pairs, counts = torch.unique(owner * classes + labels[counted], return_counts=True)
+    most = torch.zeros(len(rows), dtype=torch.int64).scatter_reduce(0, pairs // classes, counts, "amax")
+    return most / torch.bincount(owner, minlength=len(rows))
+
+
+def _majority_note(columns: Tensors, classes: int, tests: Ragged) -> list[str]:
+    """What a client that always answers with its most frequent test label would reach."""
+    found = majority(columns, classes, tests)
+    if bool(found.isnan().all()):
+        return []
+    return [f"A client's most frequent label makes up {found.nanmean():.2%} of its test rows (mean over clients)."]
 
 
 def _spread(values: Tensor) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from fedchord import rng
 from fedchord.check import one_of, require
+from fedchord.data.augment import Pictures
 from fedchord.tensors import Tensors
 
 
@@ -50,6 +52,62 @@ class Ragged:
         return self.offsets[1:] - self.offsets[:-1]
 
 
+class Block(NamedTuple):
+    """A category of a table: one feature per code, of which one is 1 (or none, where that is a code too). A block of
+    one feature is a mark that is there or not."""
+
+    start: int
+    stop: int
+    none: bool = False
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What one example looks like: its shape, the number of classes, and the range of its numbers.
+
+    `low` and `high` are one number each, or one per feature. A rule that makes examples works in unit coordinates u,
+    x = low + (high - low) u, in which every range is [0, 1]. `blocks` are the categories of a table.
+    """
+
+    shape: tuple[int, ...]
+    classes: int
+    low: float | Tensor = 0.0
+    high: float | Tensor = 1.0
+    blocks: tuple[Block, ...] = ()
+
+    def from_unit(self, u: Tensor) -> Tensor:
+        """x = low + (high - low) u."""
+        return u if self._unit else self.low + self.span * u
+
+    def to_unit(self, x: Tensor) -> Tensor:
+        """u = (x - low) / (high - low)."""
+        return x if self._unit else (x - self.low) / self.span
+
+    def clip(self, x: Tensor) -> Tensor:
+        """x within its range."""
+        return torch.maximum(torch.minimum(x, torch.as_tensor(self.high)), torch.as_tensor(self.low))
+
+    def settle(self, u: Tensor) -> Tensor:
+        """Unit coordinates (rows, features) in which every category is one of its codes: the largest feature of a block
+        becomes 1 and the others 0; where none is a code, all are 0 if the largest is below 1/2."""
+        settled = u.clone()
+        for start, stop, none in self.blocks:
+            part = u[:, start:stop]
+            best, place = part.max(1)
+            one = torch.nn.functional.one_hot(place, stop - start).to(u.dtype)
+            settled[:, start:stop] = torch.where((best < 0.5)[:, None], 0.0, one) if none else one
+        return settled
+
+    @property
+    def span(self) -> float | Tensor:
+        """high - low."""
+        return self.high - self.low
+
+    @cached_property
+    def _unit(self) -> bool:
+        return bool(torch.as_tensor(self.low == 0.0).all() and torch.as_tensor(self.high == 1.0).all())
+
+
 @dataclass(frozen=True)
 class DataSet:
     """Rows before they are given to clients; what a source returns.
@@ -58,7 +116,8 @@ class DataSet:
     `group_names`. `holdout` is the official test part, kept apart from the clients. `scaled` marks the features (of
     rows that are vectors) that every client standardises with its own training rows; NaN is a missing value there.
     `parts` tells, for data that come with a split of every client's rows, the part of each row: 0 training, 1
-    validation, 2 test.
+    validation, 2 test. `shown` is how pictures are shown to a model, `augmented` how where augmentation is asked for.
+    `blocks` tells which features of a table are categories.
     """
 
     name: str
@@ -70,6 +129,9 @@ class DataSet:
     origin: str = ""
     scaled: Tensor | None = None
     parts: Tensor | None = None
+    shown: Pictures | None = None
+    augmented: Pictures | None = None
+    blocks: tuple[Block, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +147,8 @@ class Federation:
     client_names: tuple[str, ...]
     holdout: Tensors | None = None
     notes: tuple[str, ...] = field(default=())
+    pictures: Pictures | None = None
+    blocks: tuple[Block, ...] = ()
 
     @property
     def num_clients(self) -> int:
@@ -107,14 +171,47 @@ class Federation:
         names = tuple(self.client_names[client] for client in clients)
         return replace(self, train=train, validation=validation, test=test, client_names=names)
 
-    def batch(self, rows: Tensor) -> Tensors:
-        """The columns of some rows, ready for a model."""
-        return prepare({name: column.index_select(0, rows) for name, column in self.columns.items()})
+    def batch(self, rows: Tensor, key: int | None = None) -> Tensors:
+        """The columns of some rows, ready for a model; with a key pictures are varied, each by the key and its row."""
+        columns = {name: column.index_select(0, rows) for name, column in self.columns.items()}
+        if key is None or self.pictures is None or not self.pictures.varies:
+            return self.ready(columns)
+        batch, keys = prepare(columns), rng.fold(key, rows)
+        assert isinstance(keys, Tensor)
+        return batch | {"x": self.pictures.vary(batch["x"], keys)}
+
+    def ready(self, columns: Tensors) -> Tensors:
+        """Stored columns as what a model takes, the same every time."""
+        batch = prepare(columns)
+        return batch if self.pictures is None else batch | {"x": self.pictures.show(batch["x"])}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example as a model sees it."""
+        stored = tuple(self.columns["x"].shape[1:])
+        return stored if self.pictures is None else self.pictures.shape(stored)
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """What one example looks like. Bytes lie in [0, 1] and 16-bit sound in [-1, 1]; numbers lie between the
+        smallest and the largest of all training rows, for rows that are vectors feature by feature."""
+        x, shape = self.columns["x"], self.shape
+        if self.pictures is not None:
+            return Inputs(shape, self.classes, *self.pictures.range())
+        if x.dtype in _RANGES:
+            return Inputs(shape, self.classes, *_RANGES[x.dtype])
+        rows = x[self.train.rows].to(torch.float32)
+        if len(shape) == 1:
+            return Inputs(shape, self.classes, rows.amin(0), rows.amax(0), self.blocks)
+        return Inputs(shape, self.classes, float(rows.min()), float(rows.max()))
 
     @cached_property
     def row_bytes(self) -> int:
         """How many bytes a row takes once it is ready for a model."""
         return sum(4 * column[:1].numel() for column in self.columns.values())
+
+
+_RANGES = {torch.uint8: (0.0, 1.0), torch.int16: (-1.0, 1.0)}
 
 
 def prepare(batch: Tensors) -> Tensors:

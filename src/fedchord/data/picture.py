@@ -34,6 +34,14 @@ def class_counts(federation: Federation) -> NDArray[np.int64]:
     return total.reshape(federation.num_clients, federation.classes).numpy()
 
 
+def picture_file(owner: str, path: str | Path) -> Path:
+    """The file of a picture, in a folder that is there and of a known format."""
+    file = Path(path)
+    require(file.parent.is_dir(), owner, f"{file.parent} is not a folder")
+    require(file.suffix in _FORMATS, owner, f"{file.name} must end in {', '.join(_FORMATS)}")
+    return file
+
+
 def split_picture(federation: Federation, path: str | Path) -> None:
     """Write a picture of the split: the clients' sizes above, and the classes of each client below.
 
@@ -42,9 +50,7 @@ def split_picture(federation: Federation, path: str | Path) -> None:
     """
     from matplotlib.figure import Figure  # here, so that importing fedchord does not load matplotlib
 
-    file = Path(path)
-    require(file.parent.is_dir(), "split_picture", f"{file.parent} is not a folder")
-    require(file.suffix in _FORMATS, "split_picture", f"{file.name} must end in {', '.join(_FORMATS)}")
+    file = picture_file("split_picture", path)
     counts = class_counts(federation)
     few = len(counts) <= _DOTS and federation.classes <= _DOT_CLASSES
     width = min(12.0, 3.5 + 0.28 * len(counts)) if few else 10.0

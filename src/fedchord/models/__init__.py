@@ -8,8 +8,9 @@ they are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -17,6 +18,7 @@ from fedchord.check import fail, require, unknown, whole
 from fedchord.models.conv import TwoCNN
 from fedchord.models.efficientnet import EfficientNetB0
 from fedchord.models.encoder import TextEncoder, masked
+from fedchord.models.generative import Cgan, Cvae
 from fedchord.models.leafconv import LeafConvNet
 from fedchord.models.linear import LogisticRegression, TwoNN
 from fedchord.models.lstm import StackedLSTM
@@ -28,9 +30,12 @@ from fedchord.models.speech import M5, samples
 from fedchord.models.vgg import VGG9
 
 __all__ = [
+    "GENERATIVE",
     "M5",
     "MODELS",
     "VGG9",
+    "Cgan",
+    "Cvae",
     "EfficientNetB0",
     "Entry",
     "LeafConvNet",
@@ -52,11 +57,15 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """How a model is built from a shape and a number of classes, and a shape and number to show it with."""
+    """How a model is built from a shape and a number of classes, and a shape and number to show it with.
 
-    make: Callable[[Shape, int], nn.Module]
+    One that `bends` also takes a width, an activation and a spectral head by name.
+    """
+
+    make: Callable[..., nn.Module]
     shape: Shape = (1, 28, 28)
     classes: int = 10
+    bends: bool = False
 
 
 def _logreg(shape: Shape, classes: int) -> nn.Module:
@@ -77,8 +86,13 @@ def _sided(kind: Callable[[int, tuple[int, int], int], nn.Module], name: str) ->
     return make
 
 
-def _resnet(depth: int) -> Callable[[Shape, int], nn.Module]:
-    return lambda shape, classes: ResNet(image("ResNet", shape)[0], classes, depth)
+def _small(shape: Shape, classes: int, **options: Any) -> nn.Module:
+    channels, height, width = image("SmallConvNet", shape)
+    return SmallConvNet(channels, (height, width), classes, **options)
+
+
+def _resnet(depth: int) -> Callable[..., nn.Module]:
+    return lambda shape, classes, **options: ResNet(image("ResNet", shape)[0], classes, depth, **options)
 
 
 def _mobilenet(plan: str) -> Callable[[Shape, int], nn.Module]:
@@ -104,19 +118,22 @@ def _lstm(embedding: int, steps: str) -> Callable[[Shape, int], nn.Module]:
     return make
 
 
-def _encoder(shape: Shape, classes: int, folder: str) -> nn.Module:
-    require(len(shape) == 1, "TextEncoder", f"needs token ids of shape (length,), got {shape}")
-    return TextEncoder(folder, classes)
+def _encoder(pool: str) -> Callable[[Shape, int, str], nn.Module]:
+    def make(shape: Shape, classes: int, folder: str) -> nn.Module:
+        require(len(shape) == 1, "TextEncoder", f"needs token ids of shape (length,), got {shape}")
+        return TextEncoder(folder, classes, pool)
+
+    return make
 
 
 MODELS: dict[str, Entry] = {
     "logreg": Entry(_logreg),
     "twonn": Entry(_twonn),
     "twocnn": Entry(_sided(TwoCNN, "TwoCNN")),
-    "smallconv": Entry(_sided(SmallConvNet, "SmallConvNet")),
-    "resnet9": Entry(_resnet(9), (3, 32, 32), 100),
-    "resnet10": Entry(_resnet(10), (3, 32, 32)),
-    "resnet18": Entry(_resnet(18), (3, 32, 32)),
+    "smallconv": Entry(_small, bends=True),
+    "resnet9": Entry(_resnet(9), (3, 32, 32), 100, bends=True),
+    "resnet10": Entry(_resnet(10), (3, 32, 32), bends=True),
+    "resnet18": Entry(_resnet(18), (3, 32, 32), bends=True),
     "mobilenet": Entry(_mobilenet("full"), (3, 64, 64), 200),
     "mobilenet-short": Entry(_mobilenet("short"), (3, 64, 64), 200),
     "vgg9": Entry(_sided(VGG9, "VGG9"), (1, 28, 28), 62),
@@ -130,22 +147,32 @@ MODELS: dict[str, Entry] = {
 
 PRETRAINED: dict[str, Callable[[Shape, int, str], nn.Module]] = {
     "efficientnet-b0": _efficientnet,
-    "encoder": _encoder,
+    "encoder": _encoder("first"),
+    "encoder-mean": _encoder("mean"),
 }
-"""Models that take weights from a path: `efficientnet-b0:FILE`, `encoder:FOLDER`."""
+"""Models that take weights from a path: `efficientnet-b0:FILE`, `encoder:FOLDER` (the first token's vector, as in the
+thesis) and `encoder-mean:FOLDER` (the mean over tokens)."""
+
+GENERATIVE: dict[str, Callable[..., nn.Module]] = {"cvae": Cvae, "cgan": Cgan}
+"""Networks that draw examples of a class, for the methods that train them; a width may follow: `cvae:64`."""
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is neither a model nor a model with a path."""
+    """Refuse a name that is neither a model nor a model with a path or a width."""
     kind, colon, path = name.partition(":")
+    if kind in GENERATIVE or (kind in MODELS and MODELS[kind].bends):
+        require(not colon or path.isdecimal(), kind, f"a width must follow the colon, got {path!r}")
+        return
     if kind not in (PRETRAINED if colon else MODELS):
-        named = [*MODELS, *(f"{other}:PATH" for other in PRETRAINED)]
+        named = [*MODELS, *(f"{other}:PATH" for other in PRETRAINED), *GENERATIVE]
         raise unknown("model", name, named)
     require(not colon or bool(path), kind, "a path must follow the colon, got nothing")
 
 
-def build(name: str, shape: Shape, classes: int) -> nn.Module:
+def build(name: str, shape: Shape, classes: int, options: Mapping[str, Any] | None = None) -> nn.Module:
     """A model by its name, for inputs of a shape (without the batch) and a number of classes (1: one binary logit).
+
+    `options` (activation, spectral) reach the models that take them; `smallconv:8` and `resnet10:16` name a width.
 
     `efficientnet-b0:FILE` and `encoder:FOLDER` read pretrained weights.
     """
@@ -155,4 +182,8 @@ def build(name: str, shape: Shape, classes: int) -> nn.Module:
         raise fail(name, f"shape must be sides of at least 1, got {sides}")
     whole(name, "classes", classes, low=1)
     kind, colon, path = name.partition(":")
+    if kind in GENERATIVE:
+        return GENERATIVE[kind](sides, classes, **({"width": int(path)} if colon else {}))
+    if kind in MODELS and MODELS[kind].bends:
+        return MODELS[kind].make(sides, classes, **({"width": int(path)} if colon else {}), **(options or {}))
     return PRETRAINED[kind](sides, classes, path) if colon else MODELS[name].make(sides, classes)

@@ -134,17 +134,17 @@ def load_features(model: EfficientNetB0, path: str | Path) -> None:
     stay(model.features)
 
 
-def read_weights(path: str | Path) -> Mapping[str, Tensor]:
+def read_weights(path: str | Path, owner: str = "EfficientNetB0") -> Mapping[str, Tensor]:
     """A state_dict from a file of `torch.save` (nothing in it is run) or safetensors."""
     file = Path(path)
-    require(file.is_file(), "EfficientNetB0", f"no such file of weights: {path}")
+    require(file.is_file(), owner, f"no such file of weights: {path}")
     try:
         if file.suffix == ".safetensors":
             return safetensors.torch.load_file(file)
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # what a damaged file raises depends on where it is damaged
-        raise fail("EfficientNetB0", f"{path} is not a file of weights ({type(error).__name__})") from None
+        raise fail(owner, f"{path} is not a file of weights ({type(error).__name__})") from None
     named = isinstance(state, Mapping) and all(isinstance(tensor, Tensor) for tensor in state.values())
-    require(named, "EfficientNetB0", f"{path} holds no tensors by name (a state_dict)")
+    require(named, owner, f"{path} holds no tensors by name (a state_dict)")
     weights: Mapping[str, Tensor] = state
     return weights

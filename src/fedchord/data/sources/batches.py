@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,12 +18,14 @@ from fedchord.check import FedchordError, fail, require
 
 # NumPy's own rebuilding function: it moved between modules, so it is taken from an array instead of imported.
 _rebuild: Any = np.empty(0).__reduce__()[0]
+# What stands for numpy.ndarray in a pickle. The class itself could be called with a buffer of false pointers.
+_ARRAY = object()
 
 
-def _array(kind: type, shape: tuple[int, ...], code: bytes | str) -> Any:
-    if kind is not np.ndarray:
+def _array(kind: object, shape: tuple[int, ...], code: bytes | str) -> Any:
+    if kind is not _ARRAY:
         raise pickle.UnpicklingError("an array of an unknown kind")
-    return _rebuild(np.ndarray, shape, code)
+    return _rebuild(np.ndarray, (0,), b"b")
 
 
 def _dtype(code: bytes | str, *rest: object) -> np.dtype[Any]:
@@ -35,6 +36,8 @@ def _dtype(code: bytes | str, *rest: object) -> np.dtype[Any]:
 
 
 def _buffer(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], order: str) -> Any:
+    if not isinstance(dtype, np.dtype):
+        raise pickle.UnpicklingError("an array of an unknown type")
     return np.frombuffer(data, dtype=dtype).reshape(shape, order="F" if order == "F" else "C")
 
 
@@ -46,12 +49,12 @@ def _empty_bytes() -> bytes:
     return b""
 
 
-_ALLOWED: dict[str, Callable[..., Any]] = {
+_ALLOWED: dict[str, Any] = {
     "numpy.core.multiarray._reconstruct": _array,
     "numpy._core.multiarray._reconstruct": _array,
     "numpy.core.numeric._frombuffer": _buffer,
     "numpy._core.numeric._frombuffer": _buffer,
-    "numpy.ndarray": np.ndarray,
+    "numpy.ndarray": _ARRAY,
     "numpy.dtype": _dtype,
     "_codecs.encode": _encode,
     "__builtin__.bytes": _empty_bytes,

@@ -2,8 +2,9 @@
 
 A cache is a folder `NAME-DIGEST` under FEDCHORD_CACHE, or else under `cache/` in the data root, with one raw file per
 column and `meta.json`. The digest covers the names, sizes and times of the files it was made from and the options, so
-changed files make another cache. It is written beside its place and renamed, so it is whole or not there; a damaged one
-is made again. Mappings are private: what is written to such a tensor never reaches the file.
+changed files make another cache; `inputs.json` remembers them, so that a stale cache can be told (`caches`). A cache is
+written beside its place and renamed, so it is whole or not there; a damaged one is made again. Mappings are private:
+what is written to such a tensor never reaches the file.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 import numpy as np
 import torch
@@ -27,6 +31,9 @@ from fedchord.tensors import Tensors
 
 FORMAT = 1
 CHUNK = 256
+_LENGTH = 16
+_NAME = re.compile(r"[\w-]+-[0-9a-f]{16}|\.[\w-]+-[0-9a-f]{16}\..+")
+_PATIENCE = 86400.0  # after a day without a change nobody is making a cache any more
 _TYPES = {
     "uint8": torch.uint8,
     "int8": torch.int8,
@@ -75,7 +82,8 @@ def cached(
     if found is not None:
         return found
     try:
-        _make(owner, place, build)
+        names = [str(_relative(root, path)) for path in inputs]
+        _make(owner, place, build, {"root": str(root.absolute()), "options": options, "inputs": names})
     except OSError as error:
         hint = "set FEDCHORD_CACHE to a folder with room that you can write"
         raise fail(owner, f"the cache {place} cannot be written ({error.strerror or error}); {hint}") from None
@@ -106,12 +114,15 @@ def _digest(root: Path, inputs: Sequence[Path], options: str) -> str:
     digest = hashlib.sha256(f"{FORMAT} {options}\n".encode())
     for path in inputs:
         facts = path.stat()
-        name = path.relative_to(root) if path.is_relative_to(root) else path
-        digest.update(f"{name} {facts.st_size} {facts.st_mtime_ns}\n".encode())
-    return digest.hexdigest()[:16]
+        digest.update(f"{_relative(root, path)} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:_LENGTH]
 
 
-def _make(owner: str, place: Path, build: Callable[[Writer], dict[str, Any]]) -> None:
+def _relative(root: Path, path: Path) -> Path:
+    return path.relative_to(root) if path.is_relative_to(root) else path
+
+
+def _make(owner: str, place: Path, build: Callable[[Writer], dict[str, Any]], made_from: dict[str, Any]) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
@@ -122,6 +133,7 @@ def _make(owner: str, place: Path, build: Callable[[Writer], dict[str, Any]]) ->
             writer.close()
         require(writer.rows > 0, owner, "the files hold no rows")
         told = {"rows": writer.rows, "columns": writer.columns, "facts": facts}
+        (folder / "inputs.json").write_text(json.dumps(made_from))
         (folder / "meta.json").write_text(json.dumps(told))
         if place.exists() and _open(place) is None:
             shutil.rmtree(place)
@@ -151,6 +163,66 @@ def _open(place: Path) -> tuple[Tensors, dict[str, Any]] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return tensors, facts
+
+
+@final
+@dataclass(frozen=True)
+class Cache:
+    """A cache on disk: in use, stale (its files are gone or were changed), damaged, left over (an interrupted making)
+    or unknown (made by an older version, which did not note its files, or from a data root that is not there)."""
+
+    place: Path
+    size: int
+    state: str
+
+
+USELESS = ("stale", "damaged", "left over")
+"""The states in which nothing can use a cache any more."""
+
+
+def caches(root: Path) -> list[Cache]:
+    """All caches of a data root, sorted by name."""
+    place = _place(root)
+    found = sorted(folder for folder in place.iterdir() if _NAME.fullmatch(folder.name)) if place.is_dir() else []
+    return [Cache(folder, _size(folder), _cache_state(root, folder)) for folder in found if folder.is_dir()]
+
+
+def clean(root: Path) -> list[Cache]:
+    """Delete the caches that nothing can use any more, and return them."""
+    gone = [cache for cache in caches(root) if cache.state in USELESS]
+    for cache in gone:
+        shutil.rmtree(cache.place)
+    return gone
+
+
+def _cache_state(root: Path, folder: Path) -> str:
+    if folder.name.startswith("."):
+        return "left over" if time.time() - folder.stat().st_mtime > _PATIENCE else "being made"
+    if _open(folder) is None:
+        return "damaged"
+    try:
+        made_from = json.loads((folder / "inputs.json").read_text())
+        roots = {root, Path(made_from["root"])}
+        digests = {_found_digest(place, made_from["inputs"], made_from["options"]) for place in roots}
+    except FileNotFoundError:
+        return "unknown"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "damaged"
+    if folder.name[-_LENGTH:] in digests:
+        return "in use"
+    return "stale" if Path(made_from["root"]).is_dir() else "unknown"
+
+
+def _found_digest(root: Path, names: list[str], options: str) -> str:
+    """The digest of files that may be gone."""
+    try:
+        return _digest(root, [root / name for name in names], options)
+    except OSError:
+        return ""
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def fill_files(

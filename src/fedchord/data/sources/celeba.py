@@ -164,6 +164,7 @@ def _source(files: tuple[tuple[str, ...], ...]) -> Source:
         licence="non-commercial research only; not to be passed on",
         home="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
         load=read,
+        skips=True,
         classes=2,
         rows=200288,
         files=files,

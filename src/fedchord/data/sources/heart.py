@@ -25,7 +25,7 @@ from pathlib import Path
 
 import torch
 
-from fedchord.data.federation import DataSet
+from fedchord.data.federation import Block, DataSet
 from fedchord.data.sources.source import Source
 from fedchord.data.sources.table import Row, md5, read_rows
 
@@ -45,6 +45,12 @@ CODES: dict[str, tuple[int, ...]] = {
 NUMBERS = ("age", "sex", "trestbps", "chol", "fbs", "thalach", "exang", "oldpeak")
 ONE_HOT = ("cp", "restecg")
 FEATURES = (*NUMBERS, *(f"{column}={code}" for column in ONE_HOT for code in CODES[column]))
+BLOCKS = (
+    *(Block(place, place + 1, none=True) for place, column in enumerate(NUMBERS) if column in CODES),
+    Block(8, 12),
+    Block(12, 15),
+)
+"""sex, fasting blood sugar and exercise angina; chest pain; resting ECG."""
 MD5 = {
     "cleveland": "2d91a8ff69cfd9616aa47b59d6f843db",
     "hungarian": "22e96bee155b5973568101c93b3705f6",
@@ -74,6 +80,7 @@ def _load(root: Path) -> DataSet:
         group_names=HOSPITALS,
         origin=SOURCE.origin(len(y), 0) + told,
         scaled=torch.ones(len(FEATURES), dtype=torch.bool),
+        blocks=BLOCKS,
     )
 
 

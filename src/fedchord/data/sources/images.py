@@ -12,11 +12,12 @@ from fedchord.check import fail, require
 
 
 def read_image(
-    owner: str, path: Path, side: int, size: tuple[int, int] | None = None
+    owner: str, path: Path, side: int, size: tuple[int, int] | None = None, middle: bool = False
 ) -> tuple[NDArray[np.uint8], tuple[int, int]]:
     """A picture as RGB bytes, (3, side, side), and the size (width, height) it had.
 
-    With `size` any other size is refused; a picture that is not side x side is squeezed to it (bicubic).
+    With `size` any other size is refused; a picture that is not side x side is squeezed to it (bicubic), or, with
+    `middle`, scaled until its shorter side fits and cut to its middle.
     """
     try:
         from PIL import Image  # here, so that only data sets of pictures need it
@@ -35,6 +36,12 @@ def read_image(
     if size is not None:
         told = f"{found[0]}x{found[1]} pixels"
         require(found == size, owner, f"{path} must have {size[0]}x{size[1]} pixels, got {told}")
-    if found != (side, side):
+    if middle and found[0] != found[1]:
+        scale = side / min(found)
+        whole = (max(side, round(scale * found[0])), max(side, round(scale * found[1])))
+        colour = colour if whole == found else colour.resize(whole, Image.Resampling.BICUBIC)
+        left, top = ((length - side) // 2 for length in whole)
+        colour = colour.crop((left, top, left + side, top + side))
+    elif found != (side, side):
         colour = colour.resize((side, side), Image.Resampling.BICUBIC)
     return np.ascontiguousarray(np.asarray(colour, dtype=np.uint8).transpose(2, 0, 1)), found

@@ -18,19 +18,22 @@ class Source:
 
     `files` lists what is expected under the data root: for each file the accepted places, the usual one first; a place
     with a `*` stands for all files it matches, of which there must be one. `rows` and `holdout` are the official
-    numbers of training and test rows; files with fewer rows load, and say so.
+    numbers of training and test rows; files with fewer rows load, and say so. `skips`: the data are made of many files,
+    and `load` takes `skip_damaged`. `augments`: the data set knows how to vary its pictures in training.
     """
 
     name: str
     title: str
     licence: str
     home: str
-    load: Callable[[Path], DataSet]
+    load: Callable[..., DataSet]
     classes: int
     rows: int
     holdout: int = 0
     files: tuple[tuple[str, ...], ...] = ()
     embedded: bool = False
+    skips: bool = False
+    augments: bool = False
 
     @property
     def folder(self) -> str:

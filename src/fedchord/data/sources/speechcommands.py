@@ -129,6 +129,7 @@ SOURCE = Source(
     licence="CC BY 4.0",
     home="https://storage.googleapis.com/download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
     load=read,
+    skips=True,
     classes=len(WORDS),
     rows=84843,
     holdout=11005,

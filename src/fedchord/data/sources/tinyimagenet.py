@@ -7,7 +7,9 @@ is recognised by its counts, and pictures that are not 64x64 are refused.
 
 The training part, 100,000 rows, is what clients share (the thesis: by Dirichlet, K = 200 or 1,000), the validation
 part, 10,000, is the holdout; the test part has no labels and is not read. Classes are numbered in sorted order. Grey
-pictures become RGB. Pictures are bytes in a file that is mapped into memory.
+pictures become RGB. Pictures are bytes in a file that is mapped into memory. If `augment` is asked for, training
+pictures are mirrored and turned by up to 20 degrees, and all have ImageNet's mean and std, as in the thesis (whose code
+varies the local test pictures, too).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedchord.check import fail, require, unknown
+from fedchord.data.augment import IMAGENET, Pictures
 from fedchord.data.federation import DataSet
 from fedchord.data.sources.cache import Writer, cached, fill_files, skipped_note
 from fedchord.data.sources.images import read_image
@@ -26,6 +29,7 @@ from fedchord.data.sources.source import Source
 
 SIDE, CLASSES = 64, 200
 FOLDER = "tiny-imagenet-200"
+VARIED = Pictures(0, *IMAGENET, mirror=True, turn=20.0)
 
 
 def read(root: Path, skip_damaged: bool = False) -> DataSet:
@@ -51,6 +55,7 @@ def read(root: Path, skip_damaged: bool = False) -> DataSet:
         CLASSES,
         holdout={name: column[rows:] for name, column in columns.items()},
         origin=SOURCE.origin(rows, len(held) - rows) + skipped_note(facts["skipped"]),
+        augmented=VARIED,
     )
 
 
@@ -96,6 +101,8 @@ SOURCE = Source(
     licence="none stated; ImageNet's terms, non-commercial research",
     home="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
     load=read,
+    skips=True,
+    augments=True,
     classes=CLASSES,
     rows=100000,
     holdout=10000,
