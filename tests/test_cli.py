@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -91,7 +92,7 @@ def test_list(fedchord):
         assert word in out
     assert "199,210 parameters" in out
     code, out, _ = fedchord("list", "keys")
-    assert "rounds            the number of rounds (default: 20)" in out
+    assert re.search(r"rounds +the number of rounds \(default: 20\)", out)
     assert "fedavg:" not in out
     assert fedchord("list", "method") == (
         2,
@@ -158,9 +159,10 @@ def test_data(fedchord, tmp_path):
     assert "digits: comes with fedchord" in out
     assert "mnist: missing: mnist/train-images-idx3-ubyte.gz" in out
     assert "get it from https://" in out
-    code, out, _ = fedchord("data", "split=dirichlet", "split.alpha=0.1", "clients=3", "--picture", "p/split.png")
+    split = ["split=dirichlet", "split.alpha=0.1", "clients=3"]
+    code, out, _ = fedchord("data", "show", "digits", *split, "--picture", "p/split.png")
     assert code == 0
-    assert out.startswith("digits: 1797 of 1797 rows went to 3 clients by Dirichlet(alpha=0.1")
+    assert "digits: 1797 of 1797 rows went to 3 clients by Dirichlet(alpha=0.1" in out
     assert out.endswith("wrote p/split.png\n")
     assert Path("p/split.png").read_bytes().startswith(b"\x89PNG")
 
@@ -220,7 +222,10 @@ MISTAKES = {
     "resume runs/a": "error: runs/a: no such folder\n",
     "export runs/a": "error: runs/a: no such folder\n",
     "export . --to model.bin": "error: export: the file must end in .pt or .safetensors, got 'model.bin'\n",
-    "data --picture a.gif": "error: data: the picture must end in .png or .pdf or .svg, got 'a.gif'\n",
+    "data get minst": "error: unknown data set 'minst'; did you mean 'mnist'? (known: ",
+    "data show mnist": f"error: mnist: NOWHERE {ABSENT}",
+    "data table --format word": "error: data table: format must be one of rich, markdown, latex, csv, got 'word'\n",
+    "data show digits --picture a.gif": "error: data: the picture must end in .png or .pdf or .svg, got 'a.gif'\n",
 }
 
 

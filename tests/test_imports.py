@@ -18,7 +18,7 @@ LEVELS = [
     {"local"},
     {"round", "clients", "mixing", "servers"},
     {"catalog"},
-    {"evaluate", "sweep", "landscape", "engine", "flower", "privacy"},
+    {"evaluate", "sweep", "landscape", "synthetic", "engine", "flower", "privacy"},
     {"newcomers"},
     {"studies"},
     {"cli"},

@@ -15,7 +15,9 @@ from typing import Any
 from fedchord.check import FedchordError, unknown
 from fedchord.clients.apfl import Apfl
 from fedchord.clients.ditto import Ditto
+from fedchord.clients.energy import TABLES, THESIS, Energy
 from fedchord.clients.finetune import FineTune
+from fedchord.clients.generative import FedCgan, FedCvae
 from fedchord.clients.pfedme import PFedMe
 from fedchord.clients.plain import Local, Plain
 from fedchord.clients.propfair import PropFairLoss
@@ -25,14 +27,17 @@ from fedchord.clients.split import Split
 from fedchord.clients.stateless import StatelessSuPerFed
 from fedchord.clients.superfed import SuPerFed
 from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
+from fedchord.mixing.adaptive import AAggFFAdaptive
 from fedchord.mixing.afl import Afl
 from fedchord.mixing.fedmgda import FedMgda
+from fedchord.mixing.perturbed import AAggFFPrivate
 from fedchord.mixing.propfair import PropFair
 from fedchord.mixing.qfedavg import QFedAvg
 from fedchord.mixing.static import BySize, Uniform
 from fedchord.mixing.term import Term
 from fedchord.rules import Algorithm, ClientRule, MixingRule, ServerRule
 from fedchord.servers.adaptive import Adagrad, Adam, Momentum, Yogi
+from fedchord.servers.langevin import SCHEDULE, SHORT, Langevin
 from fedchord.servers.step import Blend, ScaffoldStep, Step
 
 
@@ -74,6 +79,21 @@ METHODS: dict[str, Method] = {
     "propfair-loss": Method(PropFairLoss, about="proportional fairness as the clients' loss (Zhang et al., 2022)"),
     "aaggff-s": Method(Plain, AAggFFSilo, about="fair weights by online Newton steps, all clients (thesis, chapter 3)"),
     "aaggff-d": Method(Plain, AAggFFDevice, about="fair weights by entropic FTRL, sampled clients (thesis, chapter 3)"),
+    "aaggff-a": Method(Plain, AAggFFAdaptive, about="the same with a larger step and fading responses"),
+    "aaggff-p": Method(Plain, AAggFFPrivate, about="the same on noisy reports: differentially private losses"),
+    "fedevg": Method(Energy, server=Langevin, about="a synthetic set by energy models, our recipe (thesis, chapter 4)"),
+    "fedevg-tables": Method(
+        partial(Energy, **TABLES),
+        server=partial(Langevin, **SHORT),
+        about="FedEvg for tables: numbers within their ranges, categories settled at the end",
+    ),
+    "fedevg-thesis": Method(
+        partial(Energy, **THESIS),
+        server=partial(Langevin, **SCHEDULE),
+        about="the same with the settings of the thesis: local models drawn anew in every round",
+    ),
+    "fedcvae": Method(FedCvae, about="samples from a mean conditional auto-encoder (thesis, chapter 4, baseline)"),
+    "fedcgan": Method(FedCgan, about="samples from a mean conditional generator (thesis, chapter 4, baseline)"),
 }
 
 MIXINGS: dict[str, Callable[..., MixingRule]] = {
@@ -86,6 +106,8 @@ MIXINGS: dict[str, Callable[..., MixingRule]] = {
     "propfair": PropFair,
     "aaggff-s": AAggFFSilo,
     "aaggff-d": AAggFFDevice,
+    "aaggff-a": AAggFFAdaptive,
+    "aaggff-p": AAggFFPrivate,
 }
 
 SERVERS: dict[str, Callable[..., ServerRule]] = {

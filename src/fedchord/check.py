@@ -87,5 +87,5 @@ def unknown(kind: str, name: str, options: Iterable[str]) -> FedchordError:
     plain = {option.lower(): option for option in known}
     near = difflib.get_close_matches(name.lower(), plain, n=1, cutoff=0.5)
     hint = f"; did you mean {plain[near[0]]!r}?" if near else ""
-    listing = f" (known: {', '.join(known)})" if len(known) <= 40 else ""
+    listing = f" (known: {', '.join(known)})" if len(known) <= 60 else ""
     return FedchordError(f"unknown {kind} {name!r}{hint}{listing}")

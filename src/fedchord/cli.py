@@ -12,6 +12,7 @@ import typer
 
 from fedchord import __version__
 from fedchord.check import FedchordError
+from fedchord.studies import data_commands, synth
 from fedchord.studies.commands import register
 
 if TYPE_CHECKING:
@@ -194,29 +195,10 @@ def new_method(
     print(f"try: python -m pytest {test}; then edit what is marked EDIT in both")
 
 
-@app.command(context_settings=SETTINGS)
-def data(
-    settings: Settings = None,
-    picture: Annotated[Path | None, typer.Option(help="Draw the split into this file (.png, .pdf, .svg).")] = None,
-) -> None:
-    """Show which data sets are present and where to get the others, or look at a split.
-
-    \b
-      fedchord data
-      fedchord data data=digits split=dirichlet split.alpha=0.1 clients=30 --picture split.png
-    """
-    from fedchord.studies.show import show_data, show_split
-
-    if not settings and picture is None:
-        show_data()
-        return
-    given = settings or []
-    any_cohort = [] if any(text.startswith("cohort=") for text in given) else ["cohort=all"]  # it does not matter here
-    show_split(read_settings([*given, *any_cohort]).federation(), picture)
-
-
 app.add_typer(new, name="new")
+data_commands.register(app)
 register(app)
+synth.register(app)
 
 
 def read_settings(settings: list[str]) -> RunConfig:

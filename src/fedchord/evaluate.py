@@ -1,12 +1,13 @@
 """The written protocol: which model is evaluated, on which clients, on which split, and how it is summarised.
 
-Every client deploys the model its rule says (`ClientRule.deploy`) and is measured on its own rows. The headline is the
-plain mean over clients; `std` is over clients (ddof 0); `pooled` treats all rows as one set.
+Every client deploys the model its rule says (`ClientRule.deploy`) and is measured on its own rows. Where the outcome is
+a synthetic set, a fresh classifier is trained on it by one fixed recipe (`synthetic.learn`), and all clients use that.
+The headline is the plain mean over clients; `std` is over clients (ddof 0); `pooled` treats all rows as one set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,8 @@ from fedchord.data.federation import Federation
 from fedchord.engine.memory import ClientMemory
 from fedchord.metrics import HIGHER_IS_BETTER, by_client, find, summarise
 from fedchord.rules import Algorithm, ServerState
+from fedchord.synthetic.learn import Judge, judged
+from fedchord.synthetic.set import SyntheticSet, drawn
 from fedchord.task import Task
 from fedchord.tensors import Tensors
 
@@ -40,6 +43,8 @@ class Evaluation:
     metrics: dict[str, dict[str, float]]
     per_client: dict[str, Tensor]
     clients: tuple[int, ...]
+    samples: SyntheticSet | None = None
+    """The synthetic set whose classifier was measured, where the outcome is samples."""
 
     def mean(self, metric: str) -> float:
         """The plain mean of a metric over the evaluated clients."""
@@ -55,23 +60,60 @@ def evaluate(
     split: str = "test",
     metrics: tuple[str, ...] | None = None,
     tune: Tune | None = None,
+    judge: Judge | None = None,
+    seed: int = 0,
 ) -> Evaluation:
     """Measure every client's deployed model on its own rows of a split.
 
-    `tune(client, kept, state)` gives what a client deploys from; by default what it keeps.
+    `tune(client, kept, state)` gives what a client deploys from; by default what it keeps. For the outcome "samples",
+    `judge` is the recipe of the classifier and `seed` that of the draw and of the classifier.
     """
-    names = metrics or task.objective.metrics
-    for name in names:
-        find(name)
-    rows = federation.part(split)
-    clients = rows.sizes.nonzero().flatten().tolist()
+    clients = _with_rows(federation, split)
+    protocol = _protocol(algorithm, federation, state, split, len(clients))
+    if algorithm.outcome == "samples":
+        made, recipe = drawn(algorithm, task, federation, state, seed), judge or Judge()
+        learnt = judged(recipe, made, seed)
+        place = federation.columns["x"].device
+        model = {name: tensor.to(place) for name, tensor in learnt.model.items()}
+        summary, per_client = measure(learnt.task.to(place), federation, [(clients, model)], split, metrics)
+        told = {"samples": len(made.y), "classifier": recipe.told(made.shape), "classifier_loss": learnt.loss}
+        return Evaluation(protocol | told, summary, per_client, tuple(clients), made)
+    models = _by_model(algorithm, task, federation, state, memory, clients, tune)
+    summary, per_client = measure(task, federation, models, split, metrics)
+    return Evaluation(protocol, summary, per_client, tuple(clients))
+
+
+def _with_rows(federation: Federation, split: str) -> list[int]:
+    """The clients that can be measured."""
+    clients = federation.part(split).sizes.nonzero().flatten().tolist()
     if not clients:
         raise fail("evaluate", f"no client has {split} rows")
+    return clients
+
+
+def everyone(
+    task: Task, federation: Federation, model: Tensors, split: str = "test", metrics: tuple[str, ...] | None = None
+) -> dict[str, dict[str, float]]:
+    """The summary over clients if all use one model."""
+    return measure(task, federation, [(_with_rows(federation, split), model)], split, metrics)[0]
+
+
+def measure(
+    task: Task,
+    federation: Federation,
+    models: Iterable[tuple[list[int], Tensors]],
+    split: str,
+    metrics: tuple[str, ...] | None = None,
+) -> tuple[dict[str, dict[str, float]], dict[str, Tensor]]:
+    """Metrics of clients, given in groups that share a model: summaries over clients, and the values by client."""
+    names, rows = metrics or task.objective.metrics, federation.part(split)
+    for name in names:
+        find(name)
     values: dict[str, list[Tensor]] = {name: [] for name in names}
     kept: list[tuple[Tensor, Tensor]] = []
     counted: list[Tensor] = []
     at_once = task.objective.rows or ROWS
-    for group, model in _by_model(algorithm, task, federation, state, memory, clients, tune):
+    for group, model in models:
         for part in _pieces(group, rows.sizes, at_once):
             scores, labels, units = _scores(
                 task, federation, model, torch.cat([rows[client] for client in part]), at_once
@@ -86,8 +128,7 @@ def evaluate(
     sizes = torch.cat(counted).double()
     pooled = _pooled(names, per_client, sizes, kept)
     summary = {n: summarise(v, sizes, n in HIGHER_IS_BETTER) | {"pooled": pooled[n]} for n, v in per_client.items()}
-    protocol = _protocol(algorithm, federation, state, split, len(clients))
-    return Evaluation(protocol, summary, per_client, tuple(clients))
+    return summary, per_client
 
 
 def _protocol(

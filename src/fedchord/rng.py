@@ -121,6 +121,18 @@ def normal(key: Key, shape: tuple[int, ...], device: torch.device | str | None =
     return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)])[:n].reshape(shape)
 
 
+def normal_rows(key: Key, rows: int, columns: int, device: torch.device | str | None = None) -> Tensor:
+    """Standard normal float32 numbers (rows, columns); a row does not depend on how many rows are drawn.
+
+    So a batch that is padded gets the same numbers as one that is not.
+    """
+    half = (columns + 1) // 2
+    both = uniform(key, rows * 2 * half, device).reshape(rows, 2 * half)
+    radius = torch.sqrt(-2.0 * torch.log1p(-both[:, :half]))
+    angle = 2.0 * math.pi * both[:, half:]
+    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], 1)[:, :columns]
+
+
 def permutation(key: Key, n: int) -> Tensor:
     """A random order of 0..n-1."""
     if isinstance(key, Tensor):

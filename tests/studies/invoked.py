@@ -13,8 +13,9 @@ def invoke(*arguments: str) -> Any:
         import typer
         from typer.testing import CliRunner
 
-        from fedchord.studies import commands
+        from fedchord.studies import commands, data_commands
 
         app = typer.Typer()
         commands.register(app)
+        data_commands.register(app)
         return CliRunner().invoke(app, list(arguments))

@@ -16,7 +16,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from fedchord import rng
-from fedchord.data.federation import Federation, prepare
+from fedchord.data.federation import Federation
 from fedchord.engine.executors import Arena, Work, one_thread
 from fedchord.engine.memory import ClientMemory
 from fedchord.local import ClientStream, local_round
@@ -40,7 +40,7 @@ class _TracedStream:
     def __init__(
         self, federation: Federation, plan: Rows, whole: Padded, size: Tensor, counts: dict[Phase, Tensor]
     ) -> None:
-        self._columns, self._plan, self._whole, self.size, self._counts = federation.columns, plan, whole, size, counts
+        self._federation, self._plan, self._whole, self.size, self._counts = federation, plan, whole, size, counts
 
     def steps(self, phase: Phase) -> Tensor:
         return self._counts[phase]
@@ -54,7 +54,7 @@ class _TracedStream:
         yield self._gather(*self._whole)
 
     def _gather(self, rows: Tensor, live: Tensor) -> Batch:
-        return prepare({name: column.index_select(0, rows) for name, column in self._columns.items()}) | {"live": live}
+        return self._federation.batch(rows) | {"live": live}
 
 
 class Vectorised:
@@ -121,7 +121,9 @@ class Vectorised:
             return upload.mix, upload.carry, upload.mean, upload.stats, own, loss
 
         sizes = self._sizes[ids]
-        parts = torch.func.vmap(one)(every, stack(owns), plan, whole, steps, sizes, torch.tensor(ids), keys)
+        # "same": a rule may draw weights in its hooks, seeded by a key; modules that draw are refused before.
+        every_client = torch.func.vmap(one, randomness="same")
+        parts = every_client(every, stack(owns), plan, whole, steps, sizes, torch.tensor(ids), keys)
         self._store(parts, slots, cohort)
 
     def _store(self, parts: tuple[Any, ...], slots: list[int], cohort: int) -> None:
@@ -178,6 +180,8 @@ def cannot_vectorise(work: Work) -> str:
             return f"{name} ({kind}) computes statistics over a batch, which padding would change; use GroupNorm"
         if is_parametrized(module) or any(isinstance(h, SpectralNorm) for h in module._forward_pre_hooks.values()):
             return f"{name} has a parametrisation (such as spectral normalisation), which updates itself in place"
+    if work.federation.pictures is not None and work.federation.pictures.varies:
+        return "training pictures are varied at random, which only the other executors do"
     rows = work.federation.train[0][:2]
     if work.task.draws(work.federation.batch(rows)):
         return "a module draws random numbers (such as Dropout), which would differ from the other executors"
@@ -195,7 +199,7 @@ def _probe(work: Work) -> None:
     rows = torch.stack([work.federation.train[0][:1], work.federation.train[0][:1]])
 
     def one(theta: Tensor, buffers: Tensor, rows: Tensor) -> Tensor:
-        batch = prepare({name: column[rows] for name, column in work.federation.columns.items()})
+        batch = work.federation.ready({name: column[rows] for name, column in work.federation.columns.items()})
         return task.grad(theta, buffers, batch | {"live": torch.ones(1)}, 0)[0]
 
     model = work.task.init(0)

@@ -91,8 +91,14 @@ def table(
 def compare(
     runs: Runs,
     against: Annotated[
-        str, typer.Option("--against", metavar="LABEL_or_RUN", help="The reference: a method, a label or a run folder.")
-    ],
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="LABEL_or_RUN",
+            help="The reference: a method, a label or a run folder. Without one: the methods' own numbers "
+            "(with --bootstrap seeds or samples).",
+        ),
+    ] = None,
     metric: Annotated[str | None, typer.Option("--metric", help="top1, loss, ...; by default the headline.")] = None,
     column: Annotated[
         str,
@@ -100,28 +106,54 @@ def compare(
             "--column", help="deployed (the default), swept or validated (the lambda sweep).", show_default=False
         ),
     ] = "deployed",
+    bootstrap: Annotated[
+        str,
+        typer.Option("--bootstrap", help="What is resampled: clients (the default), seeds or samples (test rows)."),
+    ] = "clients",
+    statistic: Annotated[
+        str,
+        typer.Option(
+            "--statistic", help="mean (the default), worst10, best10, gini or gap over clients; for seeds and samples."
+        ),
+    ] = "mean",
     form: Format = "rich",
 ) -> None:
     """Paired differences to a reference: mean over clients, 95 % interval, how many clients are better or worse.
 
     RUN is a run folder, a pattern, or a folder of run folders (of a study). Pairs are the same client under the same
-    seed; runs on a federation for which there is no reference are refused.
+    seed; runs on a federation for which there is no reference are refused. With few clients and many seeds, or small
+    test sets, --bootstrap seeds and --bootstrap samples say more.
 
     \b
       fedchord compare runs/* --against fedavg
       fedchord compare runs/2_table3 --against superfed-mm --column validated
       fedchord compare runs/a runs/b --against runs/c --metric loss
+      fedchord compare runs/silo --against fedavg --bootstrap seeds --statistic worst10
+      fedchord compare runs/silo --bootstrap samples
     """
-    from fedchord.check import one_of
+    from fedchord.check import one_of, require
     from fedchord.studies import compare as pairs
-    from fedchord.studies import tables
+    from fedchord.studies import resample, tables
 
     one_of("compare", "format", form, tables.FORMATS)
+    one_of("compare", "bootstrap", bootstrap, resample.BOOTSTRAPS)
+    by_client = bootstrap == "clients"
+    require(not by_client or against is not None, "compare", "over clients it needs --against LABEL_or_RUN")
+    require(not by_client or statistic == "mean", "compare", f"{statistic} needs --bootstrap seeds or samples")
+    require(by_client or column == "deployed", "compare", f"{column} needs --bootstrap clients")
     found, problems = tables.read_all(runs)
-    made = pairs.differences(found, against, metric, column)
+    if by_client:
+        made = pairs.tabulate(
+            pairs.differences(found, against or "", metric, column), metric, column, exact=form == "csv"
+        )
+    else:
+        made = resample.tabulate(
+            resample.intervals(found, against, metric, statistic, bootstrap),
+            *(metric, statistic, bootstrap, form == "csv"),
+        )
     for problem in problems:
         typer.echo(problem, err=True)
-    show(pairs.tabulate(made, metric, column, exact=form == "csv"), form)
+    show(made, form)
 
 
 def plot(

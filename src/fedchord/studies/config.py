@@ -30,7 +30,11 @@ from fedchord.round import Plan
 from fedchord.rules import Algorithm
 from fedchord.studies.files import is_file, read_file
 from fedchord.studies.settings import Scalar, flatten, parse_pairs, read_toml
-from fedchord.task import BINARY, CLASSIFICATION, TOKENS, Task
+from fedchord.synthetic.features import check_features
+from fedchord.synthetic.learn import Judge
+from fedchord.synthetic.set import load_set
+from fedchord.synthetic.share import ADDS, share
+from fedchord.task import BINARY, CLASSIFICATION, TOKENS, Task, weighted
 
 if TYPE_CHECKING:
     from fedchord.data import Federation, Partition
@@ -40,12 +44,16 @@ RULES = ("method", "mixing", "server")
 INDIFFERENT = frozenset({"out", "executor", "workers", "device", "eval_every", "checkpoint_every", "data.root"})
 """Keys that do not change the result."""
 NATURAL = frozenset(
-    {"qmnist", "heart", "berka", "berka-leaking"}
+    {"qmnist", "heart", "berka", "berka-leaking", "berka-before", "mqp", "isic"}
     | {"femnist", "shakespeare", "celeba", "reddit", "shakespeare_words", "speechcommands"}
 )
 """Data sets with clients of their own, which are used unless a split is named."""
+TABLES = frozenset({"heart", "berka", "berka-before", "berka-leaking"})
+"""Data sets whose rows are vectors of features."""
 EVALUATIONS = 50
 """About how often a run is evaluated unless eval_every is given."""
+SNAPSHOTS = 5
+"""The same for methods that end with samples, where every evaluation trains a classifier."""
 
 
 def _key(default: Any, about: str, name: str = "") -> Any:
@@ -63,6 +71,9 @@ class RunConfig:
     model: str | None = _key(None, "the model, by name (default: twocnn for cifar10 and cifar100, else twonn)")
     data: str = _key("digits", "a data set by name, or an .npz or .csv file (columns label and client)")
     data_root: str | None = _key(None, "the folder of the data sets (default: FEDCHORD_DATA)", "data.root")
+    skip_damaged: bool | None = _key(
+        None, "leave out damaged files of data that are made of many (default: false)", "data.skip_damaged"
+    )
     split: str | None = _key(None, "how rows go to clients (default: natural for data with clients, else pathological)")
     split_alpha: float | None = _key(
         None, "for the Dirichlet splits; a small alpha makes clients differ", "split.alpha"
@@ -78,6 +89,37 @@ class RunConfig:
     newcomer_epochs: int | None = _key(None, "epochs a newcomer trains before it is measured again (default: 1)")
     noise: str | None = _key(None, "label noise on training rows: pair, symmetric or none (default: none)")
     noise_rate: float | None = _key(None, "the share of training labels that noise changes", "noise.rate")
+    augment: bool | None = _key(None, "vary training pictures at random (isic, tinyimagenet; default: false)")
+    class_weights: bool | None = _key(
+        None, "each client weighs rare classes up in its loss, (n + L) / (n_c + 1) (default: false)"
+    )
+    synthetic: str | None = _key(
+        None, "a synthetic set to train on beside the clients' rows: an .npz file, or the folder of a run that made one"
+    )
+    synthetic_add: str | None = _key(
+        None,
+        "who gets it: all clients; the poor, with few rows; or missing, everyone the classes it has few rows of "
+        "(default: all)",
+        "synthetic.add",
+    )
+    synthetic_least: int | None = _key(
+        None,
+        "fewer training rows are few (default: poor, the median over clients; missing, the set's rows of a class)",
+        "synthetic.least",
+    )
+    judge: str | None = _key(
+        None, "for methods that end with samples: the classifier trained on them (default: by the shape of the data)"
+    )
+    judge_steps: int | None = _key(None, "steps of that classifier (default: as the recipe has)", "judge.steps")
+    judge_features: str | None = _key(
+        None,
+        "Frechet distance and KID of the samples, by features of: classifier, inception:FILE or efficientnet-lite0 "
+        "(default: not measured)",
+        "judge.features",
+    )
+    judge_privacy: bool | None = _key(
+        None, "look for copies of training rows among the samples (default: false)", "judge.privacy"
+    )
     rounds: int = _key(20, "the number of rounds")
     cohort: int | float | str = _key(5, "clients in a round: a number, a share such as 0.25, or all")
     seed: int = _key(0, "the seed of everything that is random")
@@ -141,13 +183,21 @@ class RunConfig:
         """The settings that are chosen from the others unless they are given."""
         split = self.split or ("natural" if is_file(self.data) or self.data in NATURAL else "pathological")
         epochs = 1 if self.newcomer_epochs is None else self.newcomer_epochs
+        often = EVALUATIONS if self.algorithm().outcome == "model" else SNAPSHOTS
         return ({"newcomer_epochs": epochs} if self.newcomers else {}) | {
-            "model": self.model or ("twocnn" if self.data in ("cifar10", "cifar100") else "twonn"),
+            "model": self.model or self._usual_model(),
             "split": split,
             "clients": ("all" if split == "natural" else 20) if self.clients is None else self.clients,
             "noise": self.noise or "none",
-            "eval_every": max(1, self.rounds // EVALUATIONS) if self.eval_every is None else self.eval_every,
+            "eval_every": max(1, self.rounds // often) if self.eval_every is None else self.eval_every,
         }
+
+    def _usual_model(self) -> str:
+        """The model unless one is named: by the method, else by the data."""
+        usual = self.algorithm().client.usual
+        if usual and (usual in models.GENERATIVE or self.data not in TABLES):
+            return usual
+        return "twocnn" if self.data in ("cifar10", "cifar100") else "twonn"
 
     def values(self) -> dict[str, Scalar]:
         """All settings by key, with every choice made, in the order of the fields."""
@@ -203,8 +253,9 @@ class RunConfig:
     def federation(self) -> Federation:
         """The clients and their data."""
         clients = self.choices()["clients"]
-        dataset = read_file(self.data) if is_file(self.data) else load_source(self.data, self.data_root)
-        return federate(
+        skip = bool(self.skip_damaged)
+        dataset = read_file(self.data) if is_file(self.data) else load_source(self.data, self.data_root, skip)
+        federation = federate(
             dataset,
             self.partition(),
             None if clients == "all" else clients,
@@ -213,15 +264,28 @@ class RunConfig:
             noise=None if self.noise in (None, "none") else self.noise,
             noise_rate=self.noise_rate or 0.0,
             seed=self.seed,
+            augment=bool(self.augment),
+            class_weights=bool(self.class_weights),
         )
+        if self.synthetic is None:
+            return federation
+        return share(federation, load_set(self.synthetic), self.synthetic_add or "all", self.synthetic_least)
+
+    def judged_by(self) -> Judge:
+        """The recipe of the classifier that measures synthetic samples."""
+        return Judge(self.judge, steps=self.judge_steps)
 
     def task(self, federation: Federation) -> Task:
-        """The model and its loss, for the shapes of a federation; two classes are one logit with a sigmoid."""
-        name, shape = self.choices()["model"], tuple(federation.columns["x"].shape[1:])
-        binary = federation.classes == 2
+        """The model and its loss, for the shapes of a federation; two classes are one logit with a sigmoid, but two
+        for methods that end with samples."""
+        name, shape = self.choices()["model"], federation.shape
+        rule = self.algorithm().client
+        binary = federation.classes == 2 and rule.outcome == "model"
         outputs = 1 if binary else federation.classes
         objective = TOKENS if federation.columns["y"].ndim == 2 else BINARY if binary else CLASSIFICATION
-        return Task(lambda: models.build(name, shape, outputs), objective)
+        objective = weighted(objective) if self.class_weights else objective
+        inputs = federation.inputs if rule.outcome == "samples" else None
+        return Task(lambda: models.build(name, shape, outputs, rule.options()), objective, inputs=inputs)
 
     def _parameters(self, rule: str) -> dict[str, Scalar]:
         return {key.partition(".")[2]: value for key, value in self.parameters if key.startswith(f"{rule}.")}
@@ -237,14 +301,22 @@ class RunConfig:
         self._check_numbers()
         self._check_noise()
         self._check_newcomers()
+        self._check_synthetic()
         self._check_clients()
 
     def _check_names(self) -> None:
         _check_flags(self.algorithm())
         if not is_file(self.data) and self.data not in SOURCES:
             raise unknown("data set", self.data, SOURCES)
+        if self.skip_damaged and not (self.data in SOURCES and SOURCES[self.data].skips):
+            able = ", ".join(name for name, source in SOURCES.items() if source.skips)
+            raise fail("run", f"data.skip_damaged is for data of many files ({able}), got data={self.data}")
+        if self.augment and not (self.data in SOURCES and SOURCES[self.data].augments):
+            able = ", ".join(name for name, source in SOURCES.items() if source.augments)
+            raise fail("run", f"augment is for {able}, got data={self.data}")
         if self.model is not None:
             models.check_name(self.model)
+            self._check_network(self.model.partition(":")[0])
         if self.split is not None and self.split not in PARTITIONS:
             raise unknown("split", self.split, PARTITIONS)
         if self.noise is not None and self.noise not in ("none", *KINDS):
@@ -252,6 +324,14 @@ class RunConfig:
         check.one_of("run", "executor", self.executor, EXECUTORS)
         device = re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device)
         require(device is not None, "run", f"device must be auto, cpu or cuda, got {self.device!r}")
+
+    def _check_network(self, model: str) -> None:
+        """A method that draws from a network trains that kind of network, and no other method does."""
+        usual = self.algorithm().client.usual
+        if usual in models.GENERATIVE:
+            require(model == usual, "run", f"{self.method} trains the network {usual}, got model={self.model}")
+        elif model in models.GENERATIVE:
+            raise fail("run", f"model={self.model} is for fed{model}, got method={self.method}")
 
     def _check_numbers(self) -> None:
         self.training()
@@ -281,6 +361,24 @@ class RunConfig:
         model = self.algorithm().outcome == "model"
         require(model, "run", f"newcomers need a method that ends with a model, got {self.method}")
         count(self.newcomers, sys.maxsize)  # the range; how many there are of is known later
+
+    def _check_synthetic(self) -> None:
+        """Keys about a synthetic set that is used, and about one that is made."""
+        if self.synthetic is None:
+            for key in ("add", "least"):
+                given = getattr(self, f"synthetic_{key}") is not None
+                require(not given, "run", f"synthetic.{key} is given, but no synthetic set is")
+        check.one_of("run", "synthetic.add", self.synthetic_add or "all", ADDS)
+        if self.synthetic_least is not None:
+            check.whole("run", "synthetic.least", self.synthetic_least, 1)
+            few = self.synthetic_add in ("poor", "missing")
+            require(few, "run", "synthetic.least needs synthetic.add=poor or missing")
+        for name in ("judge", "judge_steps", "judge_features", "judge_privacy"):
+            if getattr(self, name) is not None and self.algorithm().outcome == "model":
+                raise fail("run", f"{_NAMES[name]} needs a method that ends with samples, got {self.method}")
+        self.judged_by()
+        if self.judge_features is not None:
+            check_features(self.judge_features)
 
     def _check_clients(self) -> None:
         plan, made = self.plan(), self.choices()
@@ -326,6 +424,9 @@ def _typed(name: str, key: str, value: Any) -> Any:
     elif kind == "int":
         whole = isinstance(value, int) and not isinstance(value, bool)
         require(whole, "run", f"{key} must be a whole number, got {value!r}")
+    elif kind == "bool":
+        require(isinstance(value, bool), "run", f"{key} must be true or false, got {value!r}")
+        return value or None  # false is the same as not to say it
     elif name == "newcomers":
         good = _is_number(value)
         require(good, "run", f"newcomers must be a number of clients or a share such as 0.1, got {value!r}")

@@ -4,6 +4,8 @@ config.toml      every setting; can be run again
 rounds.jsonl     one line per round, written as the round ends
 summary.json     the results; written whole at the end, so that its presence means done
 checkpoints/     where the run can go on
+synthetic.npz    the final set of a method that ends with samples; grid.png shows it, rows are classes
+snapshots/       its sets at evaluations
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from typing import Any
 
 from fedchord.check import FedchordError
 from fedchord.studies.config import RunConfig
+from fedchord.synthetic.look import grid
+from fedchord.synthetic.look import write as write_picture
+from fedchord.synthetic.set import SET, SyntheticSet, load, save
 
 Line = dict[str, Any]
 
@@ -28,6 +33,7 @@ class RunFolder:
         self.path = Path(path)
         self.config, self.rounds = self.path / "config.toml", self.path / "rounds.jsonl"
         self.summary, self.checkpoints = self.path / "summary.json", self.path / "checkpoints"
+        self.samples, self.snapshots = self.path / SET, self.path / "snapshots"
 
     @property
     def holds_run(self) -> bool:
@@ -128,6 +134,23 @@ class RunFolder:
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the results, whole or not at all."""
         write(self.summary, json.dumps(summary, indent=1, allow_nan=False) + "\n")
+
+    # -- synthetic sets --------------------------------------------------------------------------------------------
+
+    def add_snapshot(self, made: SyntheticSet, round: int) -> None:
+        """Keep the set of a round."""
+        save(made, self.snapshots / f"round-{round:06d}.npz")
+
+    def write_samples(self, made: SyntheticSet) -> None:
+        """Write the final set and, where samples are pictures, their grid."""
+        save(made, self.samples)
+        if len(made.shape) == 3 and made.shape[0] in (1, 3):
+            write_picture(grid(made), self.path / "grid.png")
+
+    def read_snapshots(self) -> dict[int, SyntheticSet]:
+        """The sets by round."""
+        files = sorted(self.snapshots.glob("round-*.npz"))
+        return {int(file.stem.removeprefix("round-")): load(file) for file in files}
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 

@@ -83,6 +83,10 @@ def _models() -> Section:
         sides = "x".join(map(str, (*model.shape[1:], *model.shape[:1])))
         outputs = f"{model.classes:,} class{'es' if model.classes > 1 else ''}"
         entries.append(Entry(name, f"{_first_line(type(module))} {size:,} parameters at {sides}, {outputs}"))
+    for name, kind in models.GENERATIVE.items():
+        module = models.build(name, (1, 28, 28), 10)
+        size = sum(parameter.numel() for parameter in module.parameters())
+        entries.append(Entry(name, f"{_first_line(kind)} {size:,} parameters at 28x28x1, 10 classes; {name}:WIDTH"))
     encoder = Entry("encoder:FOLDER", f"{_first_line(models.TextEncoder)} Needs the extra text")
     return Section("models", "model=NAME; efficientnet-b0:FILE reads weights", (*entries, encoder))
 

@@ -119,6 +119,8 @@ class _Session:
             state, memory, evaluation = last.state, last.memory, last.evaluation
         assert evaluation is not None
         swept, late = self.parts.swept(state, memory), self.parts.welcomed(state)
+        if self.folder and evaluation.samples is not None:
+            self.folder.write_samples(evaluation.samples)
         summary = summarise(self.parts, evaluation, swept, self.lines, self._elapsed(), late)
         if self.folder:
             self.folder.write_summary(summary)
@@ -137,7 +139,7 @@ class _Session:
         """All rounds that are left; None if there were none."""
         result: RoundResult | None = None
         metric, value = "", None
-        for result in results:
+        for result in self._guarded(results):
             if not self.lines:
                 self._take_over(logged[: result.round - 1], result.round - 1)
             self._write(result)
@@ -148,6 +150,19 @@ class _Session:
             if asked() and result.round < self.parts.config.rounds:
                 raise self._stop(result)
         return result
+
+    def _guarded(self, results: Iterator[RoundResult]) -> Iterator[RoundResult]:
+        """The rounds; if samples diverge, the set of the last good round is kept before the error goes on."""
+        last: RoundResult | None = None
+        try:
+            for result in results:
+                last = result
+                yield result
+        except FedchordError:
+            if last is not None and self.folder and self.parts.algorithm.outcome == "samples":
+                self.folder.write_samples(self.parts.drawn(last.state))
+                self.say(f"the set of round {last.round} is kept in {self.folder.samples}")
+            raise
 
     def _simulate(self, going_on: bool) -> Iterator[RoundResult]:
         parts, config, folder = self.parts, self.parts.config, self.folder
@@ -169,6 +184,7 @@ class _Session:
             device=config.device,
             eval_every=config.choices()["eval_every"],
             checkpoints=checkpoints,
+            judge=config.judged_by(),
             report=self.say,
         )
 
@@ -188,6 +204,8 @@ class _Session:
         self.lines.append(line)
         if self.folder:
             self.folder.add_round(line)
+            if result.evaluation is not None and result.evaluation.samples is not None:
+                self.folder.add_snapshot(result.evaluation.samples, result.round)
 
     def _elapsed(self) -> float:
         return self.before + time.perf_counter() - self.start
@@ -252,6 +270,8 @@ def load_model(path: str | Path, client: int | None = None, report: Report = lam
     config = folder.read_config()
     parts, memory = Parts.build(config), ClientMemory()
     clients = parts.federation.num_clients
+    ends = parts.algorithm.outcome == "model"
+    require(ends, "export", f"{config.method} ends with samples, not with a model; write fedchord synth export {path}")
     if client is None:
         shares = bool(parts.algorithm.client.mixes)
         require(shares, "export", f"{config.method} has no shared model; name a client")

@@ -14,6 +14,9 @@ from rich.text import Text
 
 from fedchord.check import require
 from fedchord.data import SOURCES, Federation, data_root, split_picture, status
+from fedchord.data.facts import FACTS
+from fedchord.data.samples import samples_picture, sizes_picture
+from fedchord.studies import synthesis
 
 COLUMNS = {
     "mean": "mean",
@@ -69,9 +72,11 @@ def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
         if values["undefined"]:
             lines.append(f"{name} is undefined for {values['undefined']} clients, which are left out.")
     lines += newcomer_notes(summary.get("newcomers"))
+    lines += synthesis.notes(summary["synthetic"]) if summary.get("synthetic") else []
     up, down = (sent[way] / 1e6 for way in ("up_per_round", "down_per_round"))
     lines.append(f"{seconds['total']:.1f} s; {up:.3g} MB up and {down:.3g} MB down a round.")
-    written = f"{out}: config.toml, rounds.jsonl, summary.json, checkpoints/" if out else ""
+    sets = ", synthetic.npz, snapshots/" if summary.get("synthetic") else ""
+    written = f"{out}: config.toml, rounds.jsonl, summary.json, checkpoints/{sets}" if out else ""
     return [*lines, f"Kept in {written}." if out else "Nothing was kept; add out=FOLDER to keep the run."]
 
 
@@ -90,29 +95,46 @@ def newcomer_notes(found: dict[str, Any] | None) -> list[str]:
     ]
 
 
-def show_data() -> None:
+def show_data(root: Path | None = None) -> None:
     """Which data sets are present, and where to get the others."""
-    printed, root = console(), data_root()
+    printed, root = console(), data_root() if root is None else root
     printed.print(
         f"data root: {root}{'' if root.is_dir() else ' (does not exist)'}; FEDCHORD_DATA or data.root changes it"
     )
     for source in SOURCES.values():
-        printed.print(f"\n{source.name}: {'comes with fedchord' if source.embedded else status(source)}")
+        printed.print(f"\n{source.name}: {'comes with fedchord' if source.embedded else status(source, root)}")
         printed.print(f"  {source.title}; {source.classes} classes, licence {source.licence}")
         if not source.embedded and source.missing(root):
             printed.print(f"  get it from {source.home}")
             printed.print(f"  and put the files into {root / source.folder}")
+            printed.print(f"  fedchord data get {source.name} {_gets(source.name)}")
 
 
-def show_split(federation: Federation, picture: Path | None) -> None:
-    """What is known about a split, and its picture."""
-    if picture is not None:
+def _gets(name: str) -> str:
+    facts = FACTS.get(name)
+    return "downloads it" if facts is not None and facts.downloads else "says more"
+
+
+def check_pictures(*files: Path | None) -> list[Path]:
+    """The files that are given, all of a known format."""
+    given = [file for file in files if file is not None]
+    for file in given:
         suffixes = " or ".join(PICTURES)
-        require(picture.suffix in PICTURES, "data", f"the picture must end in {suffixes}, got {str(picture)!r}")
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        split_picture(federation, picture)
+        require(file.suffix in PICTURES, "data", f"the picture must end in {suffixes}, got {str(file)!r}")
+    return given
+
+
+def show_split(federation: Federation, picture: Path | None, samples: Path | None = None) -> None:
+    """What is known about a split, its picture, and one of examples."""
+    files = check_pictures(picture, samples)
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    if picture is not None:
+        (split_picture if federation.columns["y"].ndim == 1 else sizes_picture)(federation, picture)
+    if samples is not None:
+        samples_picture(federation, samples)
     printed = console()
     for note in federation.notes:
         printed.print(note)
-    if picture is not None:
-        printed.print(f"wrote {picture}")
+    for file in files:
+        printed.print(f"wrote {file}")

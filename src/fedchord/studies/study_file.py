@@ -109,12 +109,13 @@ def parse(name: str, content: Mapping[str, Any]) -> Study:
         if key not in KEYS:
             raise unknown(f"key of {owner}", key, KEYS)
     metric, columns = content.get("metric", "top1"), tuple(_list(owner, content, "columns", ["mean"]))
-    if metric not in METRICS:
-        raise unknown(f"metric of {owner}", str(metric), METRICS)
+    known = (*METRICS, *tables.SAMPLES)
+    if metric not in known:
+        raise unknown(f"metric of {owner}", str(metric), known)
     for column in columns:
         other, _, plain = str(column).rpartition(" ")
-        if other and other not in METRICS:
-            raise unknown(f"metric of {owner}", other, METRICS)
+        if other and other not in known:
+            raise unknown(f"metric of {owner}", other, known)
         if plain not in tables.COLUMNS:
             raise unknown(f"column of {owner}", plain, tables.COLUMNS)
     require(len(columns) > 0, owner, "columns must name at least one")

@@ -24,7 +24,9 @@ from fedchord.local import Training
 from fedchord.newcomers import Welcome, divide, welcome
 from fedchord.rules import Algorithm, ClientRule, ServerState
 from fedchord.studies.config import RunConfig
+from fedchord.studies.synthesis import synthesis
 from fedchord.sweep import Sweep, sweep, unvalidated
+from fedchord.synthetic.set import SyntheticSet, drawn
 from fedchord.task import Task
 from fedchord.tensors import Tensors
 
@@ -67,10 +69,17 @@ class Parts:
 
     def measured(self, state: ServerState, memory: ClientMemory) -> Evaluation:
         """Every client's deployed model on its own test rows."""
-        return evaluate(self.algorithm, self.task, self.federation, state, memory, tune=self.work.tune)
+        judge, seed, tune = self.config.judged_by(), self.config.seed, self.work.tune
+        return evaluate(self.algorithm, self.task, self.federation, state, memory, tune=tune, judge=judge, seed=seed)
+
+    def drawn(self, state: ServerState) -> SyntheticSet:
+        """The synthetic set of the server, for methods that end with samples."""
+        return drawn(self.algorithm, self.task, self.federation, state, self.config.seed)
 
     def swept(self, state: ServerState, memory: ClientMemory) -> Sweep | None:
         """The headline metric along lambda, for methods with two models."""
+        if self.algorithm.outcome == "samples":
+            return None
         metric = headline(self.task.objective.metrics)
         return sweep(self.algorithm, self.task, self.federation, state, memory, metric, tune=self.work.tune)
 
@@ -143,6 +152,8 @@ def summarise(
     """The content of summary.json."""
     up, down = (sum(line[f"bytes_{way}"] for line in lines) for way in ("up", "down"))
     rounds = max(1, len(lines))
+    made = evaluation.samples
+    first = headline(tuple(evaluation.metrics))
     return {
         "config": parts.config.values(),
         "protocol": {
@@ -153,6 +164,7 @@ def summarise(
         },
         "metrics": _along(_table(evaluation, COLUMNS), swept),
         "sweep": None if swept is None else sweep_lines(swept),
+        **({} if made is None else {"synthetic": synthesis(parts, made, lines, first)}),
         "newcomers": None if late is None or parts.newcomers is None else newcomer_lines(parts.newcomers, late),
         "per_client": _per_client(parts.federation, evaluation),
         "versions": versions(),

@@ -35,6 +35,11 @@ SPREAD_OF = {"mean": "std", "swept": "swept_std", "validated": "validated_std"}
 COLUMNS = (*SPREAD_OF, "std", "worst10", "best10", "gini", "gap", "pooled", "weighted", "clients", "undefined")
 SHARES = frozenset({"top1", "top5", "auroc"})
 """Metrics between 0 and 1 that are printed in percent, as papers do."""
+SAMPLES = (
+    *("official", "upper", "upper_official", "lower", "lower_official", "membership"),
+    *("frechet", "kid", "real_frechet", "real_kid"),
+)
+"""Numbers of runs that end with samples (see `synthesis`), which have a mean like metrics; the first six are shares."""
 COUNTS = frozenset({"clients", "undefined"})
 LOWER_IS_BETTER = frozenset({"std", "gini", "gap"})
 SIDE_ISSUES = INDIFFERENT | {"seed"}
@@ -60,6 +65,8 @@ class Run:
     def value(self, metric: str, column: str) -> float | None:
         """A number of the summary; None where the run did not measure it, NaN where it is undefined."""
         found = self.summary.get("metrics", {}).get(metric, {})
+        if metric in SAMPLES:
+            found = self.summary.get("synthetic", {}).get("numbers", {}).get(metric, {})
         if column not in found:
             return None
         return math.nan if found[column] is None else float(found[column])
@@ -230,7 +237,7 @@ def factor(metric: str, column: str, scale: str = "percent") -> int:
     """What a number is multiplied by before printing: 100 for accuracies and for Gini coefficients."""
     if scale == "raw" or column in COUNTS:
         return 1
-    return 100 if metric in SHARES or column == "gini" else 1
+    return 100 if metric in SHARES or metric in SAMPLES[:6] or column == "gini" else 1
 
 
 def head_of(metric: str, column: str, scale: str = "percent") -> str:
@@ -252,7 +259,7 @@ def mark_best(cells: Sequence[Cell], metric: str, column: str) -> list[Cell]:
     numbers = [cell.rounded for cell in cells if not math.isnan(cell.rounded)]
     if len(numbers) < 2 or column in COUNTS:
         return list(cells)
-    higher = metric in HIGHER_IS_BETTER and column not in LOWER_IS_BETTER
+    higher = metric in (*HIGHER_IS_BETTER, "official") and column not in LOWER_IS_BETTER
     top = max(numbers) if higher else min(numbers)
     return [replace(cell, best=cell.rounded == top) for cell in cells]
 
@@ -399,9 +406,10 @@ def _any_best(rows: Iterable[Sequence[Cell]]) -> bool:
 
 def _metrics(groups: Sequence[Group], asked: Sequence[str]) -> list[str]:
     known = list(dict.fromkeys(name for g in groups for run in g.runs for name in run.summary["metrics"]))
+    extra = [name for name in SAMPLES if any(run.value(name, "mean") is not None for g in groups for run in g.runs)]
     for name in asked:
-        if name not in known:
-            raise unknown("metric of these runs", name, known)
+        if name not in (*known, *extra):
+            raise unknown("metric of these runs", name, (*known, *extra))
     return list(asked) or [name for name in (headline(known), *known) if name in known][:1]
 
 

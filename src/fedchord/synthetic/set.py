@@ -1,0 +1,181 @@
+"""A labelled synthetic data set: checked, saved, loaded, exported.
+
+The rows are ordered class by class, class 0 first, and every class has as many rows (`spc`, samples per class).
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from fedchord import rng
+from fedchord.check import fail, require, whole
+from fedchord.data.federation import Federation
+from fedchord.rules import Algorithm, ServerState
+from fedchord.task import Batch, Task
+
+OWNER = "synthetic"
+SET = "synthetic.npz"
+"""The file with the final set in a run's folder."""
+SLACK = 1e-5
+"""How far a value may lie outside the declared range (a share of it) by rounding."""
+
+Bound = float | Tensor
+"""An end of a range: one number, or one per feature."""
+
+
+@dataclass(frozen=True)
+class SyntheticSet:
+    """M = classes x spc rows: x (M, *shape) float32 inside [low, high], y (M,) int64, ordered by class."""
+
+    x: Tensor
+    y: Tensor
+    low: Bound
+    high: Bound
+    classes: int
+    owner: str = OWNER
+
+    def __post_init__(self) -> None:
+        rows, owner = len(self.x), self.owner
+        whole(owner, "classes", self.classes, 1)
+        require(rows > 0, owner, "the set has no rows")
+        require(self.x.dtype == torch.float32 and self.x.ndim > 1, owner, "x must hold rows of float32 numbers")
+        require(self.y.dtype == torch.int64 and self.y.shape == (rows,), owner, f"y must hold {rows} labels (int64)")
+        check_range(owner, "x", self.x, self.low, self.high)
+        fits = rows % self.classes == 0
+        require(fits, owner, f"the number of samples must be a multiple of the {self.classes} classes, got {rows}")
+        expected = torch.arange(self.classes).repeat_interleave(rows // self.classes)
+        ordered = torch.equal(self.y, expected)
+        require(ordered, owner, f"every class must have {rows // self.classes} rows, ordered class by class")
+
+    @property
+    def spc(self) -> int:
+        """Samples per class."""
+        return len(self.x) // self.classes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.x.shape[1:])
+
+    @property
+    def batch(self) -> Batch:
+        """The rows as a batch."""
+        return {"x": self.x, "y": self.y}
+
+    def dataset(self) -> TensorDataset:
+        """The rows as a `torch.utils.data.Dataset` of (x, y)."""
+        return TensorDataset(self.x, self.y)
+
+    def pixels(self) -> Tensor:
+        """The samples as bytes, round(255 (x - low) / (high - low)); only for pictures of one or three channels."""
+        picture = len(self.shape) == 3 and self.shape[0] in (1, 3)
+        require(picture, self.owner, f"samples of shape {self.shape} are no pictures of one or three channels")
+        return as_bytes(self.x, self.low, self.high)
+
+
+def as_bytes(x: Tensor, low: Bound, high: Bound) -> Tensor:
+    """Values in [low, high] as bytes."""
+    return ((x - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8)
+
+
+def check_range(owner: str, name: str, x: Tensor, low: Bound, high: Bound) -> None:
+    """Refuse values that are not finite or lie outside [low, high]."""
+    finite = torch.isfinite(x)
+    require(bool(finite.all()), owner, f"{name} must hold finite numbers, got {int((~finite).sum())} that are not")
+    slack = SLACK * (torch.as_tensor(high) - low)
+    inside = (x >= low - slack) & (x <= high + slack)
+    if not bool(inside.all()):
+        least, most = float(x[~inside].min()), float(x[~inside].max())
+        shown = f"[{low:g}, {high:g}]" if isinstance(low, float) and isinstance(high, float) else "its feature's range"
+        raise fail(owner, f"{name} must lie in {shown}, got values from {least:g} to {most:g}")
+
+
+def drawn(algorithm: Algorithm, task: Task, federation: Federation, state: ServerState, seed: int) -> SyntheticSet:
+    """The server's synthetic set after a round, checked against the shape and the range of the data."""
+    batch = algorithm.client.synthesise(task, state.broadcast, rng.key(seed, "synthesise", state.round))
+    x, y = batch["x"].detach().cpu(), batch["y"].cpu()
+    owner, inputs = algorithm.name or type(algorithm.client).__name__, task.inputs or federation.inputs
+    shape = tuple(x.shape[1:])
+    require(shape == inputs.shape, owner, f"samples must have the shape {inputs.shape} of the data, got {shape}")
+    return SyntheticSet(x, y, inputs.low, inputs.high, federation.classes, owner)
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def save(made: SyntheticSet, path: str | Path) -> Path:
+    """Write an .npz file with x, y, low, high and classes, whole or not at all."""
+    file = Path(path)
+    require(file.suffix == ".npz", OWNER, f"the file must end in .npz, got {str(file)!r}")
+    partial = file.with_name(f".{file.name}.partial")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as stream:
+            low, high = (np.asarray(bound) for bound in (made.low, made.high))
+            np.savez_compressed(stream, x=made.x.numpy(), y=made.y.numpy(), low=low, high=high, classes=made.classes)
+        os.replace(partial, file)
+    except OSError as error:
+        raise fail(OWNER, f"{file} cannot be written ({error.strerror})") from None
+    return file
+
+
+def load(path: str | Path) -> SyntheticSet:
+    """Read a file of `save`. Any .npz with x and y is taken; without low and high its range is [0, 1]."""
+    file = Path(path)
+    require(file.is_file(), OWNER, f"{path}: no such file")
+    try:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in ("x", "y", "low", "high", "classes") if key in stored}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError):
+        raise fail(OWNER, f"{path} is not a readable .npz file of plain arrays") from None
+    for needed in ("x", "y"):
+        require(needed in arrays, OWNER, f"{path} has no array {needed}")
+    x, y = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"]).to(torch.int64)
+    x = x.to(torch.float32) / 255 if x.dtype == torch.uint8 else x.to(torch.float32)
+    low, high = _bound(arrays.get("low"), 0.0), _bound(arrays.get("high"), 1.0)
+    classes = int(arrays["classes"]) if "classes" in arrays else int(y.max()) + 1 if len(y) else 1
+    return SyntheticSet(x, y, low, high, classes, str(path))
+
+
+def load_set(place: str | Path) -> SyntheticSet:
+    """A set by its file, or by the folder of the run that made it."""
+    path = Path(place).expanduser()
+    if path.is_dir():
+        made = (path / SET).is_file()
+        require(made, OWNER, f"{place} has no {SET}: it holds no finished run of a method that ends with samples")
+        path = path / SET
+    return load(path)
+
+
+def _bound(stored: np.ndarray | None, default: float) -> Bound:
+    if stored is None:
+        return default
+    return float(stored) if stored.ndim == 0 else torch.from_numpy(stored)
+
+
+def save_pictures(made: SyntheticSet, folder: str | Path) -> int:
+    """Write one PNG per sample, FOLDER/CLASS/NUMBER.png, as image-folder readers expect; returns how many."""
+    root, pixels, digits = Path(folder), made.pixels(), len(str(made.classes - 1))
+    for row, (picture, label) in enumerate(zip(pixels, made.y.tolist(), strict=True)):
+        place = root / f"{label:0{digits}d}"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            to_image(picture).save(place / f"{row % made.spc:04d}.png")
+        except OSError as error:
+            raise fail(OWNER, f"{place} cannot be written ({error.strerror})") from None
+    return len(pixels)
+
+
+def to_image(pixels: Tensor) -> Image.Image:
+    """Bytes (channels, height, width) of one or three channels as a picture."""
+    plain = pixels[0] if pixels.shape[0] == 1 else pixels.permute(1, 2, 0)
+    return Image.fromarray(plain.contiguous().numpy())

@@ -1,0 +1,73 @@
+"""What a synthetic set is good for: the fixed classifier on clients' rows and on the official test rows, with bounds.
+
+The upper bound is the same recipe on as many real training rows (as many of each class), the lower bound the same
+recipe on the synthetic samples with their labels dealt out at random.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from fedchord import rng
+from fedchord.data.federation import Federation, prepare
+from fedchord.evaluate import ROWS, everyone
+from fedchord.metrics import by_client
+from fedchord.synthetic.learn import Judge, Learnt, judged, learn
+from fedchord.synthetic.quality import pick
+from fedchord.synthetic.set import SyntheticSet
+from fedchord.task import Batch
+
+Numbers = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Utility:
+    """A classifier's metrics: plain means over clients (and their std), and on the official test rows, if any."""
+
+    clients: Numbers
+    spread: Numbers
+    official: Numbers | None
+    loss: float
+    """On the rows it has learnt."""
+
+
+@dataclass(frozen=True)
+class Utilities:
+    """The synthetic set between its bounds."""
+
+    synthetic: Utility
+    upper: Utility
+    lower: Utility
+
+
+def utilities(judge: Judge, made: SyntheticSet, federation: Federation, seed: int) -> Utilities:
+    """Train the classifier on the synthetic set, on real rows and on random labels, and measure all three."""
+    key = rng.key(seed, "judge")
+    real = pick(federation, made.spc, rng.key(seed, "upper"))
+    dealt = made.y[rng.permutation(rng.key(seed, "lower"), len(made.y))]
+    upper = learn(judge, {"x": real.x, "y": real.y}, made.classes, key)
+    lower = learn(judge, {"x": made.x, "y": dealt}, made.classes, key)
+    return Utilities(*(utility(found, federation) for found in (judged(judge, made, seed), upper, lower)))
+
+
+def utility(learnt: Learnt, federation: Federation) -> Utility:
+    """Measure a classifier."""
+    found = everyone(learnt.task, federation, learnt.model)
+    means, spreads = ({name: values[c] for name, values in found.items()} for c in ("mean", "std"))
+    return Utility(means, spreads, official(learnt, federation), learnt.loss)
+
+
+def official(learnt: Learnt, federation: Federation) -> Numbers | None:
+    """A classifier's metrics on the official test rows, as one set; None if the data have none."""
+    if federation.holdout is None:
+        return None
+    task, parts = learnt.task, []
+    for rows in torch.arange(len(federation.holdout["y"])).split(ROWS):
+        batch: Batch = prepare({name: column[rows] for name, column in federation.holdout.items()})
+        outputs = task.outputs(learnt.model["theta"], learnt.model["buffers"], batch)
+        parts.append(task.objective.predictions(outputs, batch))
+    scores, labels = (torch.cat(column) for column in zip(*parts, strict=True))
+    found = by_client(task.objective.metrics, scores, labels, torch.tensor([0, len(labels)]))
+    return {name: float(value[0]) for name, value in found.items()}

@@ -1,0 +1,233 @@
+"""The fixed classifier against a plain torch loop, its bounds, and its use in an evaluation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedchord import federate, load, rng
+from fedchord.check import FedchordError
+from fedchord.data import Iid, from_arrays
+from fedchord.engine.memory import ClientMemory
+from fedchord.engine.simulate import simulate
+from fedchord.evaluate import evaluate, everyone
+from fedchord.local import ClientStream
+from fedchord.mixing.static import BySize
+from fedchord.models import SmallConvNet, TwoNN
+from fedchord.rules import Algorithm, ClientRule, Phase, ServerState
+from fedchord.servers.step import Step
+from fedchord.synthetic.learn import Judge, judged, learn, move, moved
+from fedchord.synthetic.quality import pick
+from fedchord.synthetic.set import SyntheticSet
+from fedchord.synthetic.traffic import traffic
+from fedchord.synthetic.utility import official, utilities, utility
+from fedchord.task import Batch, Task
+from fedchord.tensors import Tensors
+
+DIGITS = federate(load("digits"), Iid(), 4, seed=1)
+
+
+def real(spc: int = 10, key: int = 3) -> Batch:
+    found = pick(DIGITS, spc, key)
+    return {"x": found.x, "y": found.y}
+
+
+# -- the recipe ----------------------------------------------------------------------------------------------------
+
+
+def test_the_recipe_is_a_plain_loop_of_torch():
+    judge, rows, key = Judge("twonn", steps=40, batch=16, lr=0.1, weight_decay=0.01), real(), 11
+    found = learn(judge, rows, 10, key)
+    model = TwoNN(64, classes=10)
+    first = found.task.fresh(rng.key(key, "model"))
+    model.load_state_dict(found.task.state_dict(first["theta"], first["buffers"]))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    whole = from_arrays(rows["x"], rows["y"])
+    stream = ClientStream(federate(whole, Iid(), 1, test=0.0), 0, 16, rng.key(key, "batches"))
+    stream._rows = torch.arange(100)
+    for t, batch in enumerate(stream.batches(0, Phase(steps=40))):
+        optimiser.zero_grad()
+        F.cross_entropy(model(batch["x"]), batch["y"]).backward()
+        for parameter in model.parameters():
+            parameter.grad = (parameter.grad + 0.01 * parameter.data) * (0.5 + 0.5 * math.cos(math.pi * t / 40))
+        optimiser.step()
+    expected = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    assert torch.allclose(found.model["theta"], expected, atol=1e-5)
+    with torch.no_grad():
+        assert found.loss == pytest.approx(float(F.cross_entropy(model(rows["x"]), rows["y"])), abs=1e-5)
+
+
+def test_pictures_are_moved_by_whole_pixels_and_filled_with_their_smallest_value():
+    x = torch.arange(1.0, 13).reshape(1, 1, 3, 4)
+    (found,) = move(x, torch.tensor([2 + 1]), torch.tensor([2 - 2]), 2)  # one down, two to the left
+    assert found[0].tolist() == [[1, 1, 1, 1], [3, 4, 1, 1], [7, 8, 1, 1]]
+    assert torch.equal(move(x, torch.tensor([2]), torch.tensor([2]), 2), x)
+
+
+def test_every_shift_occurs_and_rows_move_on_their_own():
+    x = torch.zeros(3000, 1, 5, 5)
+    x[:, 0, 2, 2] = 1
+    found = moved({"x": x, "y": torch.zeros(3000)}, 1, 7)["x"]
+    places = found.flatten(1).argmax(1)
+    counts = torch.bincount(places, minlength=25).reshape(5, 5)
+    assert counts.sum() == 3000 and torch.equal(counts > 0, F.pad(torch.ones(3, 3), (1, 1, 1, 1)) > 0)
+    assert int(counts[1:4, 1:4].min()) > 250 and float(found.sum()) == 3000
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "pixels"),
+    [((1, 28, 28), "smallconv", 2), ((3, 64, 64), "smallconv", 5), ((1, 8, 8), "twonn", 0), ((13,), "logreg", 0)],
+)
+def test_the_classifier_follows_the_shape(shape, name, pixels):
+    assert Judge().name(shape) == name and Judge().pixels(shape) == pixels
+    assert Judge("logreg").name(shape) == "logreg" and name in Judge().told(shape)
+
+
+def test_two_classes_are_one_logit():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(60, 4, generator=generator)
+    found = learn(Judge(steps=200), {"x": x, "y": (x[:, 0] > 0).long()}, 2, 1)
+    assert found.task.objective.name == "binary cross-entropy" and found.loss < 0.2
+
+
+def test_a_convolutional_classifier_learns_pictures():
+    """A bright spot in one of three places, moved by a pixel: found again in pictures not seen."""
+
+    def spots(count: int, seed: int) -> Batch:
+        generator = torch.Generator().manual_seed(seed)
+        y = torch.arange(3).repeat_interleave(count)
+        x = 0.2 * torch.rand(3 * count, 1, 16, 16, generator=generator)
+        for row, label in enumerate(y.tolist()):
+            x[row, 0, 2 + 5 * label : 5 + 5 * label, 6:9] = 1
+        return {"x": x, "y": y}
+
+    found = learn(Judge(steps=60), spots(10, 1), 3, 2)
+    assert isinstance(next(iter(found.task.named_modules()))[1], SmallConvNet)
+    test = spots(5, 9)
+    outputs = found.task.outputs(found.model["theta"], found.model["buffers"], test)
+    assert float((outputs.argmax(1) == test["y"]).float().mean()) > 0.9
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps": 0},
+        {"lr": 0},
+        {"shift": 0.5},
+        {"batch": 0},
+        {"classifier": "towcnn"},
+        {"classifier": "cvae"},
+        {"momentum": 1},
+    ],
+)
+def test_wrong_recipes_are_refused(change):
+    with pytest.raises(FedchordError):
+        Judge(**change)
+
+
+# -- bounds --------------------------------------------------------------------------------------------------------
+
+
+def test_a_set_lies_between_its_bounds():
+    rows = real()
+    blurred = SyntheticSet(
+        (rows["x"] + 0.3 * torch.rand(100, 1, 8, 8, generator=torch.Generator().manual_seed(1))).clamp(0, 1),
+        rows["y"],
+        0.0,
+        1.0,
+        10,
+    )
+    found = utilities(Judge(), blurred, DIGITS, 5)
+    assert found.upper.clients["top1"] > 0.8 > 0.35 > found.lower.clients["top1"]
+    assert found.upper.clients["top1"] + 0.03 > found.synthetic.clients["top1"] > found.lower.clients["top1"]
+    learnt = judged(Judge(), blurred, 5)
+    assert found.synthetic.clients["top1"] == everyone(learnt.task, DIGITS, learnt.model)["top1"]["mean"]
+    assert found.synthetic.official is None and found.synthetic.loss < 0.1
+
+
+def test_official_rows_are_measured_as_one_set():
+    rows = pick(DIGITS, 8, 4)
+    held = replace(DIGITS, holdout={"x": rows.x, "y": rows.y})
+    learnt = learn(Judge(steps=50), real(), 10, 1)
+    outputs = learnt.task.outputs(learnt.model["theta"], learnt.model["buffers"], {"x": rows.x})
+    found = official(learnt, held)
+    assert found["top1"] == pytest.approx(float((outputs.argmax(1) == rows.y).double().mean()), abs=1e-12)
+    assert found["loss"] == pytest.approx(float(F.cross_entropy(outputs.double(), rows.y)), abs=1e-9)
+    assert utility(learnt, held).official == found
+
+
+# -- in a run ------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class Giver(ClientRule):
+    """A rule that ends with real digits moved by `shift` in value: nothing is learnt."""
+
+    outcome: ClassVar[str] = "samples"
+    deploys: ClassVar[str] = "a classifier trained on what was given"
+    shift: float = 0.0
+    rows: int = 100
+
+    def synthesise(self, task: Task, shared: Tensors, key: int) -> Batch:
+        found = real(key=key)
+        return {"x": found["x"][: self.rows] + self.shift, "y": found["y"][: self.rows]}
+
+
+class Any_(BySize):
+    outcomes: ClassVar[tuple[str, ...]] = ("samples",)
+
+
+def giver(**fields: object) -> Algorithm:
+    return Algorithm(Giver(**fields), Any_(), Step(), "giver")
+
+
+TASK = Task(lambda: TwoNN(64, 8, 10))
+
+
+def test_an_evaluation_measures_the_classifier_of_the_samples():
+    *_, last = simulate(giver(), TASK, DIGITS, rounds=2, seed=3, executor="serial", judge=Judge(steps=80))
+    found = last.evaluation
+    assert found.samples is not None and found.samples.spc == 10
+    learnt = judged(Judge(steps=80), found.samples, 3)
+    assert found.mean("top1") == everyone(learnt.task, DIGITS, learnt.model)["top1"]["mean"] > 0.7
+    assert found.protocol["samples"] == 100 and found.protocol["model"] == Giver.deploys
+    key = rng.key(3, "synthesise", 2)
+    assert torch.equal(found.samples.x, real(key=key)["x"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"shift": 0.5}, r"giver: x must lie in \[0, 1\], got values from"),
+        ({"rows": 95}, "giver: the number of samples must be a multiple of the 10 classes, got 95"),
+        ({"rows": 90}, "giver: every class must have 9 rows"),
+    ],
+)
+def test_samples_that_do_not_fit_the_data_are_refused(fields, message):
+    state = ServerState(1, TASK.init(1), {}, {}, torch.ones(4, dtype=torch.int32))
+    with pytest.raises(FedchordError, match=message):
+        evaluate(giver(**fields), TASK, DIGITS, state, ClientMemory())
+
+
+# -- bytes ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_account_of_the_thesis():
+    """MNIST at 32 pixels: M D = 102,400 numbers down, as many and 100 up; ResNet-10 has about 49 times as many."""
+    found = traffic(10 * 4 * 102_500, 10 * 4 * 102_400, 10, ("smallconv", 30_000), (1, 32, 32), 10)
+    assert found.up + found.down == 4 * (2 * 102_400 + 100)
+    assert found.parameters["resnet10"] == pytest.approx(4.9e6, rel=0.01)
+    assert found.ratios["resnet10"] == pytest.approx(2 * found.parameters["resnet10"] / 204_900)
+    told = " ".join(found.told())
+    assert "Exchanging smallconv (30,000 parameters) would take 0.24 MB: the model is smaller, 0.29 times" in told
+    assert "resnet10" in told and "39.2 MB: 47.8 times as much" in told
+
+
+def test_tables_have_no_resnet():
+    assert list(traffic(10, 10, 1, ("logreg", 14), (13,), 2).parameters) == ["logreg"]
