@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from functools import cache
 
@@ -293,12 +294,11 @@ def utility(batch: dict[str, Tensor]) -> float:
 
 @cache
 def short_run(pcd: float) -> tuple[float, dict[str, float]]:
-    algorithm = catalog.build("fedevg", {"pcd": pcd, "iterations": 4})
+    """Twenty rounds on digits: the utility of the set, and the energies."""
+    algorithm = catalog.build("fedevg", {"pcd": pcd})
     model = Task(lambda: SmallConvNet(1, 8, 10, width=8, activation="silu", spectral=True), inputs=digits().inputs)
-    running = simulate(algorithm, model, digits(), rounds=25, seed=1, executor="serial")
-    for result in running:
-        if result.round == 24:  # the last round would be evaluated, which is not tested here
-            break
+    running = simulate(algorithm, model, digits(), rounds=21, seed=1, executor="serial")
+    *_, result = itertools.islice(running, 20)
     running.close()
     return utility(algorithm.client.synthesise(model, result.state.broadcast, 0)), result.log
 
@@ -306,13 +306,13 @@ def short_run(pcd: float) -> tuple[float, dict[str, float]]:
 def test_real_data_have_low_energy_and_the_set_is_useful():
     useful, log = short_run(1.0)
     assert log["energy_real"] < log["energy_chain"] and log["energy_real"] < log["energy_noise"]
-    assert useful > 0.5
+    assert useful > 0.6
 
 
 def test_with_the_printed_sign_the_gap_is_wrong_and_the_set_useless():
     useful, log = short_run(-1.0)
     assert log["energy_real"] > log["energy_chain"] and log["energy_real"] > log["energy_noise"]
-    assert useful < 0.3
+    assert useful < 0.25
 
 
 # -- the set, the counters, mistakes -------------------------------------------------------------------------------

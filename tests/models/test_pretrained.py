@@ -145,7 +145,7 @@ def test_names_with_paths() -> None:
         build("efficientnet:b0.pth", (3, 32, 32), 2)
     with pytest.raises(FedchordError, match="encoder: a path must follow the colon, got nothing"):
         build("encoder:", (8,), 2)
-    with pytest.raises(FedchordError, match="unknown model 'resnet10:x'"):
+    with pytest.raises(FedchordError, match="resnet10: a width must follow the colon, got 'x'"):
         build("resnet10:x", (3, 32, 32), 2)
 
 

@@ -288,7 +288,7 @@ def test_too_few_validation_rows_are_told_where_they_are_asked_for(tmp_path, val
 
 def test_a_study_says_why_its_validated_column_is_empty(tmp_path):
     rows = [{"label": name, "method": name} for name in ("fedavg", "ditto")]
-    keys = {"data": "digits", "model": "logreg", "clients": 3, "rounds": 1, "executor": "serial"}
+    keys = {"data": "digits", "model": "logreg", "clients": 3, "cohort": "all", "rounds": 1, "executor": "serial"}
     made = study.plan(study.parse("t", {"columns": ["mean", "validated"], "settings": keys, "method": rows}))
     study.run(made, tmp_path, say=lambda line: None)
     reason = "its clients have no validation rows; run it with validation=0.1"

@@ -41,7 +41,7 @@ def real(spc: int = 10, key: int = 3) -> Batch:
 
 
 def test_the_recipe_is_a_plain_loop_of_torch():
-    judge, rows, key = Judge("twonn", steps=40, batch=16, lr=0.1, weight_decay=0.01), real(), 11
+    judge, rows, key = Judge("twonn", steps=40, batch=16, lr=0.1, weight_decay=0.01, clip=0.5), real(), 11
     found = learn(judge, rows, 10, key)
     model = TwoNN(64, classes=10)
     first = found.task.fresh(rng.key(key, "model"))
@@ -50,14 +50,16 @@ def test_the_recipe_is_a_plain_loop_of_torch():
     whole = from_arrays(rows["x"], rows["y"])
     stream = ClientStream(federate(whole, Iid(), 1, test=0.0), 0, 16, rng.key(key, "batches"))
     stream._rows = torch.arange(100)
+    norms: list[float] = []
     for t, batch in enumerate(stream.batches(0, Phase(steps=40))):
         optimiser.zero_grad()
         F.cross_entropy(model(batch["x"]), batch["y"]).backward()
         for parameter in model.parameters():
             parameter.grad = (parameter.grad + 0.01 * parameter.data) * (0.5 + 0.5 * math.cos(math.pi * t / 40))
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)))
         optimiser.step()
     expected = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
-    assert torch.allclose(found.model["theta"], expected, atol=1e-5)
+    assert torch.allclose(found.model["theta"], expected, atol=1e-5) and max(norms) > 0.5 > min(norms)
     with torch.no_grad():
         assert found.loss == pytest.approx(float(F.cross_entropy(model(rows["x"]), rows["y"])), abs=1e-5)
 

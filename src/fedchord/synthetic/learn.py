@@ -1,9 +1,9 @@
 """The fixed classifier: one recipe for every synthetic set, whichever method made it, and for the real rows beside it.
 
 SGD with momentum on batches of `batch` rows for `steps` steps; in step t of T the direction, the gradient plus
-`weight_decay` theta, is multiplied by (1 + cos(pi t / T)) / 2, so that it ends at rest. Pictures are moved by up to
-`shift` of their side in each direction, each row on its own, and the border is filled with the smallest value of the
-picture.
+`weight_decay` theta, is multiplied by (1 + cos(pi t / T)) / 2, so that it ends at rest, and shortened to the norm `clip`.
+Pictures are moved by up to `shift` of their side in each direction, each row on its own, and the border is filled with
+the smallest value of the picture.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Judge:
     lr: float | None = None
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    clip: float = 1.0
     shift: float = 0.08
 
     def __post_init__(self) -> None:
@@ -59,6 +60,7 @@ class Judge:
         check.below("Judge", "shift", self.shift, 0.5)
         check.below("Judge", "momentum", self.momentum, 1)
         check.at_least("Judge", "weight_decay", self.weight_decay, 0)
+        check.at_least("Judge", "clip", self.clip, 0)
 
     def name(self, shape: tuple[int, ...]) -> str:
         """The classifier for rows of a shape: a small ConvNet for pictures of 16 pixels or more, TwoNN for smaller
@@ -108,7 +110,7 @@ def learn(judge: Judge, rows: Batch, classes: int, key: int) -> Learnt:
     stream = ClientStream(whole, 0, judge.batch, rng.key(key, "batches"), least=task.least_batch)
     steps, lr = judge.pace(shape)
     rule = Pupil(steps, judge.pixels(shape), judge.weight_decay)
-    training = Training(epochs=1, batch=judge.batch, lr=lr, momentum=judge.momentum)
+    training = Training(epochs=1, batch=judge.batch, lr=lr, momentum=judge.momentum, clip=judge.clip)
     info = RoundInfo(round=0, rounds=1, num_clients=1, cohort=1, lr=lr, epochs=1, key=key)
     first = task.fresh(rng.key(key, "model"))
     with one_thread():
