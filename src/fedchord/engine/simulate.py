@@ -128,9 +128,7 @@ def simulate(
             seconds = time.perf_counter() - start
             measured = None
             if due:
-                measured = evaluate(
-                    algorithm, task, federation, state, memory, "test", metrics, work.tune, judge, seed
-                )
+                measured = evaluate(algorithm, task, federation, state, memory, "test", metrics, work.tune, judge, seed)
             if checkpoints and (state.round == rounds or (checkpoints.every and state.round % checkpoints.every == 0)):
                 checkpoint.save(checkpoints.folder, state, memory, checkpoints.fingerprint)
             losses, log = results.losses, dict(mix.log) | _watch(algorithm, memory, ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from fedchord import check, rng
 from fedchord.rules import RoundInfo, ServerRule, Update
 from fedchord.tensors import Tensors
 
-SCHEDULE: dict[str, float] = {
+SCHEDULE: dict[str, Any] = {
     "beta": 10.0,
     "beta_end": 0.01,
     "delta": 0.01,
@@ -23,7 +23,7 @@ SCHEDULE: dict[str, float] = {
     "repel_end": 0.0,
 }
 """The thesis' settings."""
-SHORT: dict[str, float] = {"beta": 0.03, "beta_end": 0.003, "repel": 0.0, "repel_end": 0.0}
+SHORT: dict[str, Any] = {"beta": 0.03, "beta_end": 0.003, "repel": 0.0, "repel_end": 0.0}
 """What differs for tables."""
 
 EPS = 1e-12

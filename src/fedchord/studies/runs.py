@@ -121,7 +121,8 @@ class _Session:
         swept, late = self.parts.swept(state, memory), self.parts.welcomed(state)
         if self.folder and evaluation.samples is not None:
             self.folder.write_samples(evaluation.samples)
-        summary = summarise(self.parts, evaluation, swept, self.lines, self._elapsed(), late)
+        looked = self.parts.looked(evaluation, self.lines)
+        summary = summarise(self.parts, evaluation, swept, self.lines, self._elapsed(), late, looked)
         if self.folder:
             self.folder.write_summary(summary)
         return summary

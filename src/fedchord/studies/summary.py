@@ -76,6 +76,11 @@ class Parts:
         """The synthetic set of the server, for methods that end with samples."""
         return drawn(self.algorithm, self.task, self.federation, state, self.config.seed)
 
+    def looked(self, evaluation: Evaluation, lines: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+        """Bounds, quality, privacy and bytes of a synthetic set, for methods that end with samples."""
+        made = evaluation.samples
+        return None if made is None else synthesis(self, made, lines, headline(tuple(evaluation.metrics)))
+
     def swept(self, state: ServerState, memory: ClientMemory) -> Sweep | None:
         """The headline metric along lambda, for methods with two models."""
         if self.algorithm.outcome == "samples":
@@ -148,12 +153,11 @@ def summarise(
     lines: Sequence[dict[str, Any]],
     elapsed: float,
     late: Welcome | None = None,
+    synthetic: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The content of summary.json."""
     up, down = (sum(line[f"bytes_{way}"] for line in lines) for way in ("up", "down"))
     rounds = max(1, len(lines))
-    made = evaluation.samples
-    first = headline(tuple(evaluation.metrics))
     return {
         "config": parts.config.values(),
         "protocol": {
@@ -164,7 +168,7 @@ def summarise(
         },
         "metrics": _along(_table(evaluation, COLUMNS), swept),
         "sweep": None if swept is None else sweep_lines(swept),
-        **({} if made is None else {"synthetic": synthesis(parts, made, lines, first)}),
+        **({} if synthetic is None else {"synthetic": synthetic}),
         "newcomers": None if late is None or parts.newcomers is None else newcomer_lines(parts.newcomers, late),
         "per_client": _per_client(parts.federation, evaluation),
         "versions": versions(),

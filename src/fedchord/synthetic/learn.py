@@ -1,9 +1,9 @@
 """The fixed classifier: one recipe for every synthetic set, whichever method made it, and for the real rows beside it.
 
 SGD with momentum on batches of `batch` rows for `steps` steps; in step t of T the direction, the gradient plus
-`weight_decay` theta, is multiplied by (1 + cos(pi t / T)) / 2, so that it ends at rest, and shortened to the norm `clip`.
-Pictures are moved by up to `shift` of their side in each direction, each row on its own, and the border is filled with
-the smallest value of the picture.
+`weight_decay` theta, is multiplied by (1 + cos(pi t / T)) / 2, so that it ends at rest, and shortened to the norm
+`clip`. Pictures are moved by up to `shift` of their side in each direction, each row on its own, and the border is
+filled with the smallest value of the picture.
 """
 
 from __future__ import annotations

@@ -37,7 +37,9 @@ class Traffic:
         for name, ratio in self.ratios.items():
             whole = f"Exchanging {name} ({self.parameters[name]:,} parameters) would take"
             bytes_ = size(2 * BYTES * self.parameters[name])
-            if ratio < 0.995:
+            if abs(ratio - 1) < 0.005:
+                lines.append(f"That is exchanging {name} ({self.parameters[name]:,} parameters).")
+            elif ratio < 1:
                 lines.append(f"{whole} {bytes_}: the model is smaller, {ratio:.2g} times as much.")
             else:
                 lines.append(f"{whole} {bytes_}: {ratio:.3g} times as much.")
