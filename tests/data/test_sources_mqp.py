@@ -126,7 +126,7 @@ def test_real_pairs_against_the_tokenizers_package(data_root: Path, longest: int
     path = SOURCES["mqp"].locate(data_root, "mqp/vocab.txt")
     known = read_vocabulary("mqp", path)
     cut = WordPiece(known)
-    theirs = tokenizers.BertWordPieceTokenizer(str(path), lowercase=True)
+    theirs = tokenizers.BertWordPieceTokenizer(dict(known), lowercase=True)
     theirs.enable_truncation(longest)
     with (data_root / "mqp/mqp.csv").open(newline="", encoding="utf-8") as stream:
         for _, first, second, _ in csv.reader(stream):

@@ -228,12 +228,13 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path):
 
 
 def test_ctrl_c_without_out_and_in_the_last_round():
+    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(
         runs.Stopped, match="stopped after round 1 of 4; nothing was kept, since the run has no out folder"
     ):
         runs.execute(tiny(), progress=StopAfter(1))
     assert runs.execute(tiny(), progress=StopAfter(4))["rounds"] == 4
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_runs_in_other_threads_leave_signals_alone():
