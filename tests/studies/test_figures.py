@@ -385,6 +385,15 @@ def test_every_figure_has_its_runs(name: str) -> None:
 # -- studies -------------------------------------------------------------------------------------------------------
 
 
+def test_a_named_column_leaves_the_rows_of_the_figure() -> None:
+    """regret is drawn for AAggFF-S only: --only Heart must not run the methods that have none."""
+    plan = study.plan(study.load("result_silo"))
+    asked = figures._asked(plan, ["heart"], figures.FIGURES["regret"].only)
+    assert {(job.method, job.setting) for job in study.picked(plan, asked)} == {("AAggFF-S", "Heart")}
+    asked = figures._asked(plan, ["FedAvg"], figures.FIGURES["regret"].only)
+    assert {job.method for job in study.picked(plan, asked)} == {"FedAvg"}
+
+
 def test_the_grids_are_those_of_the_thesis() -> None:
     plan = study.plan(study.load("2_munu"), "thesis")
     parameters = {

@@ -166,7 +166,7 @@ def make(
     if to is not None and to.suffix.lower() not in SUFFIXES:
         raise fail("figure", f"the file must end in {', '.join(SUFFIXES)}, got {str(to)!r}")
     whole = study.plan(study.load(kind.study), scale, pairs)
-    plan = replace(whole, jobs=tuple(study.picked(whole, only or kind.only)))
+    plan = replace(whole, jobs=tuple(study.picked(whole, _asked(whole, only, kind.only))))
     folder = out or Path("runs") / kind.study
     outcome = study.run(plan, folder, say=say, progress=progress)
     if outcome.failed or outcome.interrupted:
@@ -175,6 +175,16 @@ def make(
     drawn.figure.suptitle(caption(plan), fontsize=9)
     file = to or folder / f"{name}-{plan.scale or 'figure'}.png"
     return Made(save(drawn, file), outcome, plan, folder)
+
+
+def _asked(plan: Plan, only: Sequence[str], usual: Sequence[str]) -> list[str]:
+    """The rows and columns asked for; the figure's own rows where no row is named, its own columns where no column is."""
+    found = list(only)
+    for entries in (plan.study.methods, plan.study.settings):
+        kind = {entry.label.lower() for entry in entries}
+        if not kind.intersection(label.lower() for label in only):
+            found += [label for label in usual if label.lower() in kind]
+    return found
 
 
 def save(drawn: Drawing, to: Path) -> tuple[Path, Path]:
