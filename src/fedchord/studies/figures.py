@@ -178,7 +178,7 @@ def make(
 
 
 def _asked(plan: Plan, only: Sequence[str], usual: Sequence[str]) -> list[str]:
-    """The rows and columns asked for; the figure's own rows where no row is named, its own columns where no column is."""
+    """The rows and columns asked for; where no row is named the figure's own rows, and so for columns."""
     found = list(only)
     for entries in (plan.study.methods, plan.study.settings):
         kind = {entry.label.lower() for entry in entries}
