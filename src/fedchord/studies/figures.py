@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import math
 import shlex
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -172,7 +173,7 @@ def make(
     if outcome.failed or outcome.interrupted:
         return Made((), outcome, plan, folder)
     drawn = kind.draw(plan.runs(folder))
-    drawn.figure.suptitle(caption(plan), fontsize=9)
+    drawn.figure.suptitle(textwrap.fill(caption(plan), int(14 * drawn.figure.get_figwidth())), fontsize=9)
     file = to or folder / f"{name}-{plan.scale or 'figure'}.png"
     return Made(save(drawn, file), outcome, plan, folder)
 
