@@ -21,7 +21,7 @@ from fedchord.data.federation import Federation
 from fedchord.engine.memory import ClientMemory
 from fedchord.evaluate import Tune, deployed, recalibrated
 from fedchord.metrics import HIGHER_IS_BETTER, by_client, find
-from fedchord.rules import Algorithm, ServerState
+from fedchord.rules import Algorithm, ClientRule, ServerState
 from fedchord.task import Batch, Task
 from fedchord.tensors import Tensors
 
@@ -88,6 +88,8 @@ def sweep(
     require(bool(lambdas), "sweep", "needs at least one lambda")
     for lam in lambdas:
         require(0 <= lam <= 1, "sweep", f"every lambda must lie between 0 and 1, got {lam}")
+    if type(algorithm.client).endpoints is ClientRule.endpoints:  # one model: there is nothing to measure
+        return None
     clients = federation.test.sizes.nonzero().flatten().tolist()
     chosen = bool(clients) and not unvalidated(federation)
     splits = ("test", "validation") if chosen else ("test",)
