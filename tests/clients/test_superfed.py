@@ -417,7 +417,7 @@ def test_a_lambda_of_zero_or_nearly_one_is_no_division_by_zero(monkeypatch):
     task = SETTINGS["dense"].task()
     rule = SuPerFed(mu=0.4, nu=2.0, warmup=0.0)
     shared, own = task.init(1), rule.init(task, {}, 2)
-    for lam in (0.0, 2.0**-24, 1 - 2.0**-24):
+    for lam in (0.0, 2.0**-24, superfed.EDGE, 1 - superfed.EDGE, 1 - 2.0**-24):
         monkeypatch.setattr(rng, "uniform", lambda key, n, device=None, lam=lam: torch.full((n,), lam))
         ends = []
         for step in (SuPerFed.step, ClientRule.step):

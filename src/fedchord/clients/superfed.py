@@ -21,8 +21,8 @@ BLOCK = 1 << 19
 """How many parameters are handled at a time, so that a block of each vector stays in the cache."""
 LARGE = 1 << 16
 """With this many parameters per tensor, or more, the tensors' gradients are used as they are, without a copy."""
-LEAST = 2.0**-24
-"""The smallest lam above 0 that is drawn; stands for 0 where lam divides."""
+EDGE = 2.0**-10
+"""How near to 0 or 1 a lam may come for the short form of a step, which divides by both shares."""
 
 
 Number = TypeVar("Number", float, Tensor)
@@ -127,29 +127,35 @@ class SuPerFed(ClientRule):
     def step(
         self, trained: Tensors, memory: Tensors, visit: Visit, batch: Batch, key: rng.Key, optimiser: LocalOptimiser
     ) -> tuple[Tensors, Tensors]:
-        """As `direction` and the optimiser say; in eager SGD, in blocks that stay in the processor's cache."""
+        """As `direction` and the optimiser say; in eager SGD, in blocks that stay in the processor's cache.
+
+        There the other end is taken from the mixed point m = (1 - lam) f + lam l: with k = cross / (lam (1 - lam)),
+
+            dJ/df = (1 - lam) (G + k m) + (mu + near - k (1 - lam)^2) f - mu g,
+            dJ/dl =      lam  (G + k m) + (far - k lam^2) l,
+
+        so that one vector G + k m serves both ends, and what multiplies a model itself goes in with the weight decay.
+        """
         if "pair" not in trained or not optimiser.eager_sgd:
             return ClientRule.step(self, trained, memory, visit, batch, key, optimiser)
         task, pair = visit.task, trained["pair"]
-        if "mixed" not in memory:
-            memory |= {"mixed": torch.empty_like(pair[0]), "block": pair.new_empty(2, BLOCK)}
         pieces = self._pieces(task, key)
-        products = _mix(pair, memory["mixed"], pieces)
-        near, far, cross = self._cosine(*products)
-        velocity, anchor, decay = memory.get("momentum.pair"), visit.shared["theta"], optimiser.training.weight_decay
-        for lam, start, stop, slope in self._slices(task, memory["mixed"], trained["buffers"], batch, key, pieces):
-            here = slice(start, stop)
-            (f, l), block = pair[:, here], memory["block"][:, : stop - start]  # noqa: E741
-            # all that is not the gradient is divided by the gradient's share, which `descend` multiplies with
-            first, second = 1 - lam, max(lam, LEAST)
-            to_f = torch.add(slope, l, alpha=cross / first, out=block[0])
-            to_l = torch.add(slope, f, alpha=cross / second, out=block[1])
-            if self.mu:
-                to_f.add_(anchor[here], alpha=-self.mu / first)
+        if not all(EDGE <= lam <= 1 - EDGE for lam, _, _ in pieces):
+            return ClientRule.step(self, trained, memory, visit, batch, key, optimiser)
+        if "mixed" not in memory:
+            memory |= {"mixed": torch.empty_like(pair[0]), "block": pair.new_empty(BLOCK)}
+        mixed, anchor, velocity = memory["mixed"], visit.shared["theta"], memory.get("momentum.pair")
+        near, far, cross = self._cosine(*_mix(pair, mixed, pieces))
+        decay = optimiser.training.weight_decay
+        for lam, start, stop, gradient in self._slices(task, mixed, trained["buffers"], batch, key, pieces):
+            here, rest = slice(start, stop), 1 - lam
+            k = cross / (lam * rest)
+            slope = torch.add(gradient, mixed[here], alpha=k, out=memory["block"][: stop - start])
             moments = ([], []) if velocity is None else ([velocity[0, here]], [velocity[1, here]])
-            # what multiplies the model itself goes in with the weight decay
-            optimiser.descend([f], [to_f], moments[0], (decay + self.mu + near) / first, first)
-            optimiser.descend([l], [to_l], moments[1], (decay + far) / second, second)
+            optimiser.descend([pair[1, here]], [slope], moments[1], (decay + far) / lam - k * lam, lam)
+            if self.mu:
+                slope.add_(anchor[here], alpha=-self.mu / rest)
+            optimiser.descend([pair[0, here]], [slope], moments[0], (decay + self.mu + near) / rest - k * rest, rest)
         return trained, memory
 
     def _slices(
@@ -211,7 +217,7 @@ class SuPerFed(ClientRule):
 def _mix(pair: Tensor, mixed: Tensor, pieces: list[Piece]) -> tuple[float, float, float]:
     """Write (1 - lam) f + lam l, and give <f, f>, <f, l>, <l, l> from the same pass, summed over blocks in float64."""
     ff = fl = ll = 0.0
-    for lam, start, stop in pieces:
+    for lam, start, stop in reversed(pieces):  # those the last step ended with may still be in the cache
         both = pair[:, start:stop]
         f, l = both  # noqa: E741
         torch.lerp(f, l, lam, out=mixed[start:stop])
