@@ -293,24 +293,27 @@ def utility(batch: dict[str, Tensor]) -> float:
 
 
 @cache
-def short_run(pcd: float) -> tuple[float, dict[str, float]]:
-    """Twenty rounds on digits: the utility of the set, and the energies."""
+def short_run(pcd: float) -> tuple[float, dict[str, float], list[str]]:
+    """Twenty rounds on digits: the utility of the set, the energies, and what the monitor said."""
+    said: list[str] = []
     algorithm = catalog.build("fedevg", {"pcd": pcd})
     model = Task(lambda: SmallConvNet(1, 8, 10, width=8, activation="silu", spectral=True), inputs=digits().inputs)
-    running = simulate(algorithm, model, digits(), rounds=21, seed=1, executor="serial")
+    running = simulate(algorithm, model, digits(), rounds=21, seed=1, executor="serial", report=said.append)
     *_, result = itertools.islice(running, 20)
     running.close()
-    return utility(algorithm.client.synthesise(model, result.state.broadcast, 0)), result.log
+    return utility(algorithm.client.synthesise(model, result.state.broadcast, 0)), result.log, said
 
 
 def test_real_data_have_low_energy_and_the_set_is_useful():
-    useful, log = short_run(1.0)
+    useful, log, said = short_run(1.0)
+    assert not said
     assert log["energy_real"] < log["energy_chain"] and log["energy_real"] < log["energy_noise"]
     assert useful > 0.6
 
 
 def test_with_the_printed_sign_the_gap_is_wrong_and_the_set_useless():
-    useful, log = short_run(-1.0)
+    useful, log, said = short_run(-1.0)
+    assert len(said) == 1 and "higher than noise" in said[0]
     assert log["energy_real"] > log["energy_chain"] and log["energy_real"] > log["energy_noise"]
     assert useful < 0.25
 
@@ -368,6 +371,7 @@ def test_energies_are_logged_and_runaways_reported_once():
     assert rule.alarm(fine) == ""
     assert "run away" in rule.alarm(fine | {"energy_chain": 1e5})
     assert "run away" in rule.alarm(fine | {"energy_real": math.nan})
+    assert "higher than noise" in rule.alarm({"energy_real": 5.0, "energy_chain": -1.0, "energy_noise": 2.0})
     said: list[str] = []
     algorithm = catalog.build("fedevg", {"iterations": 6, "lr": 30.0})
     linear = Task(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), inputs=digits().inputs)
@@ -375,7 +379,7 @@ def test_energies_are_logged_and_runaways_reported_once():
     logs = [next(running).log for _ in range(3)]
     running.close()
     assert all(set(rule.watched) <= set(log) for log in logs)
-    assert len(said) == 1 and said[0].startswith("round ")
+    assert len(said) == 1 and said[0].startswith("round ") and "run away" in said[0]
 
 
 def test_divergence_stops_the_run_and_names_the_round():

@@ -48,6 +48,8 @@ TABLES: dict[str, Any] = {"iterations": 10, "gamma": 0.01, "sigma": 0.02}
 """What differs for tables: shorter steps, since rows lie inside their range and not at its ends, and more of them."""
 BOUND = 1000.0
 """Mean energies beyond this are reported."""
+GAP = 1.0
+"""Real rows that lie higher than noise by this much are reported."""
 
 
 @final
@@ -121,11 +123,13 @@ class Energy(ClientRule):
         return {"activation": "silu" if self.swish else "relu", "spectral": self.spectral}
 
     def alarm(self, log: Mapping[str, float]) -> str:
-        """Energies beyond BOUND, or real data that lie higher than noise."""
+        """Energies beyond BOUND, or real rows clearly higher than noise."""
         real, chain, nothing = (log[name] for name in self.watched)
         shown = f"mean energies: real {real:.3g}, chain {chain:.3g}, noise {nothing:.3g}"
         if not max(abs(real), abs(chain), abs(nothing)) <= BOUND:
             return f"the energies run away ({shown}); lower method.lr, or set method.ridge"
+        if real > nothing + GAP:
+            return f"real rows lie higher than noise ({shown}); the classifier learns the wrong way round"
         return ""
 
     # -- the synthetic set ----------------------------------------------------------------------------------------
