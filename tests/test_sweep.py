@@ -77,16 +77,58 @@ def test_summaries_by_hand():
     assert lower.best_mean()[0] == 1.0 and lower.optimistic().tolist() == [0.1, 0.5] and lower.validated() is None
 
 
-def test_lambda_is_chosen_on_validation_rows_only():
+def on_rows(module: nn.Module, federation, rows: torch.Tensor) -> tuple[int, float]:
+    """How many rows a plain module gets right, and its mean loss on them."""
+    x, y = (federation.columns[name][rows] for name in ("x", "y"))
+    with torch.no_grad():
+        scores = module.eval()(x).double()
+    return int((scores.argmax(1) == y).sum()), float(nn.functional.cross_entropy(scores, y))
+
+
+@pytest.mark.parametrize("name", ["ditto", "superfed-mm"])
+def test_lambda_is_chosen_on_validation_rows_only(name):
+    """Every lambda on the line is scored with a plain module: right answers first, then the loss, then the middle."""
     federation = with_validation()
-    run = trained("ditto", federation)
-    result = sweep(*run.arguments)
-    assert result.validation.shape == result.test.shape
-    chosen, values = result.validated()
+    run = trained(name, federation, **({"warmup": 0.0} if name == "superfed-mm" else {}))
+    chosen, values = sweep(*run.arguments).validated()
+    g, lowest, apart = run.last.state.broadcast["theta"], 0, 0
     for client in range(6):
-        point = int(result.validation[client].argmax())
-        assert float(chosen[client]) == pytest.approx(LAMBDAS[point])
-        assert values[client] == result.test[client, point]
+        own = run.last.memory.get(client)
+        if own is None:
+            assert float(chosen[client]) == 0.5  # one model: every lambda is the same
+            continue
+        found, tested = {}, {}
+        for lam in LAMBDAS:
+            module = TwoNN(6, 5, 3)
+            far = own["own" if name == "superfed-mm" else "v"]
+            nn.utils.vector_to_parameters((1 - lam) * g + lam * far, module.parameters())
+            found[lam] = on_rows(module, federation, federation.validation[client])
+            tested[lam] = on_rows(module, federation, federation.test[client])[0] / len(federation.test[client])
+        most = max(right for right, _ in found.values())
+        tied = [lam for lam, (right, _) in found.items() if right == most]
+        least = min(found[lam][1] for lam in tied)
+        (best,) = [lam for lam in tied if found[lam][1] == least]
+        assert float(chosen[client]) == pytest.approx(best), client
+        assert float(values[client]) == pytest.approx(tested[best])
+        lowest += best != tied[0]
+        best_tested = max(tested.values())
+        apart += tested[best] < best_tested
+    assert lowest and apart  # some clients tie, and the validation rows do not choose what the test rows would
+
+
+def test_ties_are_broken_by_the_loss_and_then_by_the_middle():
+    lambdas = (0.0, 0.3, 0.5, 0.7, 1.0)
+    top1 = torch.tensor([[1, 1, 0, 1, 1], [1, 1, 1, 1, 1], [0, 1, 0, 1, 0], [1, 0, 0, 0, 1], [0, 0, 1, 1, 1]]).double()
+    loss = torch.tensor(
+        [[3, 2, 0, 1, 4], [2, 2, 2, 2, 2], [0, 5, 0, 5, 0], [1, 0, 0, 0, 2], [0, 0, torch.inf, torch.nan, torch.inf]]
+    ).double()
+    test = torch.arange(25).reshape(5, 5).double()
+    result = Sweep("top1", lambdas, tuple(range(5)), test, top1, torch.ones(5, dtype=torch.bool), loss)
+    chosen, values = result.validated()
+    assert chosen.tolist() == pytest.approx([0.7, 0.5, 0.3, 0.0, 0.5])
+    assert values.tolist() == [3, 7, 11, 15, 22]
+    unknown = Sweep("auroc", lambdas, (0,), test[:1], top1[:1] * torch.nan, torch.tensor([True]), loss[:1])
+    assert unknown.validated()[0].tolist() == [0.5]  # an undefined metric leaves the choice to the loss
 
 
 def test_statistics_of_a_mixed_model_are_recomputed_on_the_training_rows():
@@ -104,6 +146,41 @@ def test_statistics_of_a_mixed_model_are_recomputed_on_the_training_rows():
     accuracy = float((module.eval()(x).argmax(1) == y).double().mean())
     result = sweep(*run.arguments, lambdas=(0.3,))
     assert float(result.test[client, 0]) == pytest.approx(accuracy)
+
+
+def plain(theta: torch.Tensor, buffers: torch.Tensor, task: Task) -> nn.Module:
+    module = Normed()
+    module.load_state_dict(task.state_dict(theta, buffers))
+    return module
+
+
+@pytest.mark.parametrize("name", ["superfed-mm", "apfl", "ditto"])
+def test_a_client_without_two_ends_is_measured_with_what_it_deploys(name):
+    """With the statistics of the global model, not with new ones; on validation rows as well."""
+    federation = with_validation()
+    run = trained(name, federation, Normed, **({"warmup": 0.0} if name == "superfed-mm" else {}))
+    result = sweep(*run.arguments, metric="loss")
+    never = (run.last.state.visits == 0).nonzero().flatten().tolist()
+    assert never and result.two_ended.tolist() == [client not in never for client in range(6)]
+    shared = run.last.state.broadcast
+    for client in never:
+        module, place = plain(shared["theta"], shared["buffers"], run.task), result.clients.index(client)
+        for table, rows in ((result.test, federation.test), (result.validation, federation.validation)):
+            expected = on_rows(module, federation, rows[client])[1]
+            assert table[place].tolist() == pytest.approx([expected] * len(LAMBDAS), abs=1e-6)
+        measured = run.last.evaluation.per_client["loss"][run.last.evaluation.clients.index(client)]
+        assert result.test[place].tolist() == pytest.approx([float(measured)] * len(LAMBDAS), abs=1e-6)
+
+
+@pytest.mark.parametrize(("name", "lam"), [("apfl", 0.3), ("ditto", 1.0)])
+def test_the_sweep_at_the_deployed_lambda_has_the_same_parameters_and_new_statistics(name, lam):
+    for make in (lambda: TwoNN(6, 5, 3), Normed):
+        run = trained(name, FEDERATION, make, **({"alpha": 0.3} if name == "apfl" else {}))
+        result = sweep(*run.arguments, metric="loss", lambdas=(lam,))
+        deployed = run.last.evaluation.per_client["loss"]
+        assert run.last.evaluation.clients == result.clients
+        same = torch.isclose(result.test[:, 0], deployed, atol=1e-6)
+        assert same.tolist() == [make is not Normed or not two for two in result.two_ended.tolist()]
 
 
 def test_one_model_methods_have_no_sweep_and_bad_grids_are_refused():

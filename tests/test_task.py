@@ -9,7 +9,7 @@ from fedchord import rng
 from fedchord.check import FedchordError
 from fedchord.dense import Dense
 from fedchord.engine.vectorised import traced
-from fedchord.models import LogisticRegression, TwoCNN, TwoNN
+from fedchord.models import EfficientNetB0, LogisticRegression, TwoCNN, TwoNN
 from fedchord.task import BINARY, CLASSIFICATION, Task, mean_loss
 from fedchord.tensors import Layout
 
@@ -221,3 +221,88 @@ def test_objectives_count_units():
     one_logit = torch.tensor([[0.3], [-0.2]])
     expected = F.binary_cross_entropy_with_logits(one_logit[:, 0], torch.tensor([0.0, 1.0]))
     assert torch.allclose(mean_loss(BINARY, one_logit, {"y": torch.tensor([0, 1])}), expected)
+
+
+class Dropped(nn.Module):
+    """BatchNorm behind Dropout and a block that is skipped by chance, and a count that is no statistic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.drop, self.norm, self.b = nn.Linear(6, 5), nn.Dropout(0.5), nn.BatchNorm1d(5), nn.Linear(5, 3)
+        self.register_buffer("places", torch.arange(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.drop(torch.relu(self.a(x)))
+        if self.training:
+            x = x * x.new_empty(len(x), 1).bernoulli_(0.5)
+        return self.b(self.norm(x))
+
+
+@pytest.mark.parametrize("how", [lambda task: task, traced])
+def test_statistics_draw_nothing(how):
+    """The same twice, no number drawn, and those of a plain loop: means of the batches' means and variances."""
+    module = Dropped()
+    task = how(Task(module))
+    theta = task.init(0)["theta"]
+    batches = [batch_of((6,), 3, rows=rows) for rows in (7, 4, 1)]  # a row by itself has no statistics
+    batches[1]["x"] = batches[1]["x"] * 3 + 1
+    state = torch.get_rng_state()
+    found = [task.statistics(theta, batches) for _ in range(2)]
+    assert torch.equal(*found) and torch.equal(state, torch.get_rng_state())
+    seen = [torch.relu(module.a(batch["x"])).detach() for batch in batches[:2]]
+    named = task.buffers.views(found[0])
+    torch.testing.assert_close(named["norm.running_mean"], sum(x.mean(0) for x in seen) / 2)
+    torch.testing.assert_close(named["norm.running_var"], sum(x.var(0) for x in seen) / 2)
+    assert named["norm.num_batches_tracked"] == 2 and named["places"].tolist() == [0, 1, 2, 3]
+
+
+def test_statistics_leave_modes_and_momentum_as_they_were():
+    task = Task(Dropped())
+    parts, start = dict(task.named_modules()), task.init(0)
+    parts[""].train(True)
+    parts["drop"].train(False)
+
+    def batches():
+        yield batch_of((6,), 3)
+        raise RuntimeError("no more rows")
+
+    with pytest.raises(RuntimeError, match="no more rows"):
+        task.statistics(start["theta"], batches())
+    modes = {name: part.training for name, part in parts.items()}
+    assert modes == {name: name != "drop" for name in parts} and parts["norm"].momentum == 0.1
+
+
+def test_statistics_without_a_batch_do_not_depend_on_what_ran_before():
+    task = Task(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5)))
+    start = task.init(0)
+    task.grad(start["theta"], start["buffers"], batch_of((6,), 3), key=1)  # binds these buffers, and changes them
+    assert float(start["buffers"][:5].abs().sum()) > 0
+    found = task.buffers.views(task.statistics(start["theta"], [batch_of((6,), 3, rows=1)]))
+    assert [t.tolist() for t in found.values()] == [[0.0] * 5, [1.0] * 5, 0.0]
+    alone = Task(nn.BatchNorm1d(6))  # the module itself is the layer
+    x = batch_of((6,), 6)["x"]
+    found = alone.buffers.views(alone.statistics(alone.init(0)["theta"], [batch_of((6,), 6)]))
+    torch.testing.assert_close(found["running_mean"], x.mean(0))
+
+
+def test_statistics_that_a_module_keeps_frozen_stay():
+    class Frozen(nn.Sequential):
+        def train(self, mode=True):
+            super().train(mode)
+            self[1].eval()
+            return self
+
+    module = Frozen(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.BatchNorm1d(5))
+    module[1].running_mean.fill_(3.0)
+    task = Task(module)
+    found = task.buffers.views(task.statistics(task.init(0)["theta"], [batch_of((6,), 5)]))
+    assert found["1.running_mean"].tolist() == [3.0] * 5 and found["1.num_batches_tracked"] == 0
+    assert found["2.num_batches_tracked"] == 1 and float(found["2.running_mean"].abs().sum()) > 0
+
+
+def test_statistics_of_efficientnet_are_reproducible():
+    task = Task(lambda: EfficientNetB0(2))
+    theta, batch = task.init(0)["theta"], batch_of((3, 32, 32), 2, rows=3)
+    with torch.random.fork_rng(devices=[]):
+        found = [task.statistics(theta, [batch]) for _ in range(2)]
+    assert torch.equal(*found)

@@ -49,6 +49,8 @@ class Method:
     mixing: Callable[..., MixingRule] = BySize
     server: Callable[..., ServerRule] = Step
     about: str = ""
+    model: str = ""
+    """The usual model, where it is not the client rule's."""
 
 
 METHODS: dict[str, Method] = {
@@ -86,6 +88,7 @@ METHODS: dict[str, Method] = {
         partial(Energy, **TABLES),
         server=partial(Langevin, **SHORT),
         about="FedEvg for tables: numbers within their ranges, categories settled at the end",
+        model="twonn",
     ),
     "fedevg-thesis": Method(
         partial(Energy, **THESIS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -212,7 +213,8 @@ def read_settings(settings: list[str]) -> RunConfig:
             raise FedchordError(f"run: {text!r} is not a setting; write key=value, for example rounds=50, or FILE.toml")
     if len(files) > 1:
         raise FedchordError(f"run: one settings file is enough, got {' and '.join(files)}")
-    return RunConfig.from_toml(files[0], pairs) if files else RunConfig.from_pairs(pairs)
+    say = partial(print, file=sys.stderr)
+    return RunConfig.from_toml(files[0], pairs, say) if files else RunConfig.from_pairs(pairs)
 
 
 if __name__ == "__main__":

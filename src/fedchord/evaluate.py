@@ -78,9 +78,21 @@ def evaluate(
         summary, per_client = measure(learnt.task.to(place), federation, [(clients, model)], split, metrics)
         told = {"samples": len(made.y), "classifier": recipe.told(made.shape), "classifier_loss": learnt.loss}
         return Evaluation(protocol | told, summary, per_client, tuple(clients), made)
+    alike: list[int] = []
     models = _by_model(algorithm, task, federation, state, memory, clients, tune)
-    summary, per_client = measure(task, federation, models, split, metrics)
-    return Evaluation(protocol, summary, per_client, tuple(clients))
+    summary, per_client = measure(task, federation, _noted(models, state, alike), split, metrics)
+    shared = len(alike) if algorithm.client.mixes else 0  # nothing shared: what is broadcast is the first model
+    return Evaluation(protocol | {"global_model": shared}, summary, per_client, tuple(clients))
+
+
+def _noted(
+    models: Iterable[tuple[list[int], Tensors]], state: ServerState, alike: list[int]
+) -> Iterator[tuple[list[int], Tensors]]:
+    """The same models; clients that deploy the global one are added to `alike`."""
+    for clients, model in models:
+        if model["theta"] is state.broadcast["theta"]:
+            alike.extend(clients)
+        yield clients, model
 
 
 def _with_rows(federation: Federation, split: str) -> list[int]:
@@ -142,6 +154,7 @@ def _protocol(
         "evaluated": evaluated,
         "without_rows": federation.num_clients - evaluated,
         "never_sampled": int((state.visits == 0).sum()),
+        "global_model": 0,
         "mean": "plain mean over evaluated clients; std over clients, ddof 0; pooled over all rows",
     }
 

@@ -80,8 +80,8 @@ def welcome(
 
     Plain: FedAvg's local steps on the newcomer's training rows, with the run's batch size and optimiser and the
     learning rate of the last round. What is received is the global model. Where only a part of the model is shared
-    (FedPer, LG-FedAvg, FedRep) it is that part with an untrained rest, what a client that was never sampled deploys,
-    and then all of it is trained. With `local`, which shares nothing, it is the first model.
+    (FedPer, LG-FedAvg, FedRep) it is that part with an untrained rest, and then all of it is trained (a client of the
+    run that was never sampled trains the rest alone). With `local`, which shares nothing, it is the first model.
     """
     check.whole("run", "newcomer_epochs", epochs)
     model, words = _received(algorithm, task, state)

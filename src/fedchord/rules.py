@@ -116,6 +116,8 @@ class ClientRule:
     """Numbers of the private memory that a simulation writes down after every round, as means over the cohort."""
     extras: ClassVar[tuple[str, ...]] = ()
     """Entries beyond the model that the rule broadcasts and that the server rule must know how to move."""
+    tunes: ClassVar[str] = "all"
+    """Whose `tuning` takes place: that of "all" clients, or only of those that were "never sampled"."""
     usual: ClassVar[str] = ""
     """The model that a run takes for this rule unless it names one; empty: by the data."""
 

@@ -1,12 +1,20 @@
 """The lambda sweep: every model on the line between a client's two ends, measured on the client's own rows.
 
 For a method with two models per client (SuPerFed, APFL, Ditto) the model (1 - lam) near + lam far is evaluated for
-lam in 0, 0.1, ..., 1. A client without two ends (never trained) is measured with what it deploys, at every lam, and
-is counted. Three summaries, never to be confused:
+lam in 0, 0.1, ..., 1. A client without two ends (never trained, or not since the start of mixing) is measured once with
+what it deploys, its own BatchNorm statistics included; its value stands at every lam, and it is counted. Three
+summaries, never to be confused:
 
     best_mean      one lam for all clients, the best of the mean curve on the test rows (the thesis' wording)
     optimistic     every client's own best lam on its test rows: an upper bound, not a result
     validated      every client's best lam on its validation rows, measured on its test rows: the honest one
+
+With few validation rows many lam tie. Of those with the best metric `validated` takes the one with the lowest loss on
+the same rows; of those that tie still, the nearest to 0.5, the middle of the line, and of two as near the lower one.
+
+With BatchNorm every point of a line has statistics recomputed on the client's training rows, its two ends as well. What
+APFL (lam = alpha) and Ditto (lam = 1) deploy has the same parameters as the sweep there, but the running statistics
+that v collected in training, so that its value may differ a little; without BatchNorm it is the same.
 """
 
 from __future__ import annotations
@@ -41,6 +49,8 @@ class Sweep:
     validation: Tensor | None
     two_ended: Tensor
     """Which clients have two models; the others' rows are constant."""
+    validation_loss: Tensor | None = None
+    """The loss on the validation rows, which decides between lam whose metric is the same."""
 
     @property
     def mean(self) -> Tensor:
@@ -52,9 +62,22 @@ class Sweep:
         """The spread over clients at every lam (ddof 0)."""
         return (self.test - self.mean).square().nanmean(0).sqrt()
 
-    def _best(self, values: Tensor) -> Tensor:
+    def _signed(self, values: Tensor) -> Tensor:
+        """More is better, undefined is worst."""
         signed = values if self.metric in HIGHER_IS_BETTER else -values
-        return signed.nan_to_num(-torch.inf).argmax(-1)
+        return signed.nan_to_num(-torch.inf, torch.inf, -torch.inf)
+
+    def _best(self, values: Tensor) -> Tensor:
+        return self._signed(values).argmax(-1)
+
+    def _chosen(self, values: Tensor, losses: Tensor) -> Tensor:
+        """The best lam of every row: by the metric, then by the loss, then by how near it is to 0.5."""
+        middle = (torch.tensor(self.lambdas, dtype=torch.float64) - 0.5).abs().mul(1e9).round().expand_as(values)
+        tied = torch.ones_like(values, dtype=torch.bool)
+        for order in (-self._signed(values), losses.nan_to_num(torch.inf, torch.inf), middle):
+            left = torch.where(tied, order, torch.inf)
+            tied = tied & (left == left.amin(-1, keepdim=True))
+        return tied.int().argmax(-1)
 
     def best_mean(self) -> tuple[float, Tensor]:
         """The lam with the best mean on the test rows, and every client's value there."""
@@ -69,8 +92,10 @@ class Sweep:
         """Every client's lam chosen on its validation rows, and its value on the test rows there."""
         if self.validation is None:
             return None
-        index = self._best(self.validation)
-        return torch.tensor(self.lambdas)[index], self.test.gather(1, index.unsqueeze(1)).squeeze(1)
+        losses = self.validation_loss if self.validation_loss is not None else torch.zeros_like(self.validation)
+        index = self._chosen(self.validation, losses)
+        grid = torch.tensor(self.lambdas, dtype=torch.float64)
+        return grid[index], self.test.gather(1, index.unsqueeze(1)).squeeze(1)
 
 
 def sweep(
@@ -85,31 +110,47 @@ def sweep(
 ) -> Sweep | None:
     """Measure every client along its line; None if no client has two models."""
     find(metric)
-    require(bool(lambdas), "sweep", "needs at least one lambda")
-    for lam in lambdas:
-        require(0 <= lam <= 1, "sweep", f"every lambda must lie between 0 and 1, got {lam}")
+    check_lambdas(lambdas)
     if type(algorithm.client).endpoints is ClientRule.endpoints:  # one model: there is nothing to measure
         return None
     clients = federation.test.sizes.nonzero().flatten().tolist()
     chosen = bool(clients) and not unvalidated(federation)
     splits = ("test", "validation") if chosen else ("test",)
-    measured = {split: _Measured(metric, len(lambdas)) for split in splits}
+    wanted = {"test": (metric,), "validation": tuple(dict.fromkeys((metric, "loss")))}
+    measured = {split: _Measured(wanted[split], len(lambdas)) for split in splits}
     two_ended = []
     for client in clients:
         own = (memory.get(client) or {}) if state.visits[client] > 0 else None
         own = tune(client, own, state) if tune else own
         ends = algorithm.client.endpoints(task, state.broadcast, own)
         two_ended.append(ends is not None)
-        if ends is None:
-            model = deployed(algorithm, task, federation, state, client, own)
-            ends = model, model
+        one = deployed(algorithm, task, federation, state, client, own) if ends is None else None
         for split in splits:
             batch = federation.batch(federation.part(split)[client])
-            measured[split].add(*_along(task, federation, client, ends, batch, lambdas))
+            if one is not None:
+                measured[split].add(*_alone(task, one, batch, len(lambdas)))
+            elif ends is not None:
+                measured[split].add(*_along(task, federation, client, ends, batch, lambdas))
     if not any(two_ended):
         return None
-    stacked = {split: part.table() for split, part in measured.items()}
-    return Sweep(metric, lambdas, tuple(clients), stacked["test"], stacked.get("validation"), torch.tensor(two_ended))
+    tables = {split: part.tables() for split, part in measured.items()}
+    held = tables.get("validation", {})
+    return Sweep(
+        metric,
+        lambdas,
+        tuple(clients),
+        tables["test"][metric],
+        held.get(metric),
+        torch.tensor(two_ended),
+        held.get("loss"),
+    )
+
+
+def check_lambdas(lambdas: tuple[float, ...], owner: str = "sweep") -> None:
+    """A grid has points, all of them on the line."""
+    require(bool(lambdas), owner, "needs at least one lambda")
+    for lam in lambdas:
+        require(0 <= lam <= 1, owner, f"every lambda must lie between 0 and 1, got {lam}")
 
 
 def unvalidated(federation: Federation) -> str:
@@ -127,12 +168,12 @@ def unvalidated(federation: Federation) -> str:
 
 
 class _Measured:
-    """A metric of many models on many clients, computed for several clients at a time."""
+    """Metrics of many models on many clients, computed for several clients at a time."""
 
-    def __init__(self, metric: str, points: int) -> None:
-        self._metric, self._points = metric, points
+    def __init__(self, metrics: tuple[str, ...], points: int) -> None:
+        self._metrics, self._points = metrics, points
         self._waiting: list[tuple[Tensor, Tensor]] = []
-        self._values: list[Tensor] = []
+        self._values: dict[str, list[Tensor]] = {metric: [] for metric in metrics}
 
     def add(self, scores: Tensor, labels: Tensor) -> None:
         """One client's scores, (points, rows, classes), and labels, (points, rows)."""
@@ -146,13 +187,20 @@ class _Measured:
         sizes = torch.tensor([0] + [s.shape[1] for s, _ in self._waiting for _ in range(self._points)])
         scores = torch.cat([s.flatten(0, 1) for s, _ in self._waiting])
         labels = torch.cat([y.flatten() for _, y in self._waiting])
-        self._values.append(by_client((self._metric,), scores, labels, sizes.cumsum(0))[self._metric])
+        for metric, values in by_client(self._metrics, scores, labels, sizes.cumsum(0)).items():
+            self._values[metric].append(values)
         self._waiting = []
 
-    def table(self) -> Tensor:
-        """The values, (clients, points)."""
+    def tables(self) -> dict[str, Tensor]:
+        """The values of each metric, (clients, points)."""
         self._measure()
-        return torch.cat(self._values).reshape(-1, self._points)
+        return {metric: torch.cat(parts).reshape(-1, self._points) for metric, parts in self._values.items()}
+
+
+def _alone(task: Task, model: Tensors, batch: Batch, points: int) -> tuple[Tensor, Tensor]:
+    """One model's scores and labels, the same at every point."""
+    scores, labels = task.objective.predictions(task.outputs(model["theta"], model["buffers"], batch), batch)
+    return scores.expand(points, *scores.shape), labels.expand(points, *labels.shape)
 
 
 def _along(

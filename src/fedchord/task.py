@@ -306,22 +306,44 @@ class Task:
         return torch.autograd.grad(score(outputs), x)[0], outputs.detach()
 
     def statistics(self, theta: Tensor, batches: Iterable[Batch]) -> Tensor:
-        """The buffers of a model after plain averages of BatchNorm's batch statistics over some batches."""
-        buffers = self._state_of(self._module)["buffers"]
-        norms = [part for part in self._module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
-        momenta = [norm.momentum for norm in norms]
-        for entry in self.buffers.entries:
-            if not entry.dtype.is_floating_point:
-                buffers[entry.slice] = 0
+        """The buffers of a model after plain averages of BatchNorm's batch statistics over some batches.
+
+        Layers with running statistics are in training mode and all others in evaluation mode, so nothing is drawn:
+        Dropout and skipped blocks leave no trace in the statistics. Without a batch they are 0 and 1.
+        """
+        before = [(part, part.training) for part in self._module.modules()]
+        momenta: list[tuple[nn.modules.batchnorm._NormBase, float | None]] = []
         try:
-            for norm in norms:
-                norm.momentum = None  # torch's name for a plain average
+            self._module.train(True)  # a module may keep some of its layers frozen
+            norms = {
+                name: part
+                for name, part in self._module.named_modules()
+                if isinstance(part, nn.modules.batchnorm._NormBase) and part.training and part.running_mean is not None
+            }
+            momenta += [(norm, norm.momentum) for norm in norms.values()]
+            buffers = self._state_of(self._module)["buffers"]
+            for entry in self.buffers.entries:
+                owner, _, last = entry.name.rpartition(".")
+                if owner in norms:
+                    buffers[entry.slice] = float(last == "running_var")
+            named = {f"module.{n}": t for n, t in (self.layout.views(theta) | self._buffer_views(buffers)).items()}
+            for part, _ in before:
+                part.training = False
+            for norm in norms.values():
+                norm.training = True
+            seen = 0
             with torch.no_grad():
                 for batch in batches:
-                    if len(batch["y"]) >= self.least_batch:
-                        self.forward(theta, buffers, batch, training=True)
+                    if len(batch["y"]) < self.least_batch:
+                        continue
+                    seen += 1
+                    for norm in norms.values():
+                        norm.momentum = 1 / seen  # a plain average of all batches up to this one
+                    functional_call(self._applied, named, (batch,))
         finally:
-            for norm, momentum in zip(norms, momenta, strict=True):
+            for part, mode in before:
+                part.training = mode
+            for norm, momentum in momenta:
                 norm.momentum = momentum
         return buffers
 

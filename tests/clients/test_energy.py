@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -23,6 +24,7 @@ from fedchord.engine.vectorised import traced
 from fedchord.local import ClientStream, Training, local_round
 from fedchord.mixing.static import BySize
 from fedchord.models import SmallConvNet
+from fedchord.models.parts import SpectralLinear
 from fedchord.rules import Algorithm, Phase, RoundInfo, Visit
 from fedchord.servers.langevin import Langevin
 from fedchord.task import Task
@@ -213,6 +215,30 @@ def test_softmax_weights_give_the_gradient_of_the_mixture():
         assert torch.allclose((value(u + step) - value(u - step)) / 2e-5, found[:, feature], atol=1e-8)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_softmax_weights_tell_clients_apart_at_large_energies_and_stay_finite(sign):
+    """float32: f = 2 sum(u) + level; the slope of the energy is -2 for one client, +2 for the other."""
+    model, rule = Task(lambda: nn.Linear(4, 3), inputs=Inputs((4,), 3)), Energy(spc=2, persistent=False)
+    u = torch.zeros(6, 4)
+
+    def sent(slope: float, level: float) -> dict[str, Tensor]:
+        theta = torch.cat([torch.full((12,), slope), torch.full((3,), level)])
+        return upload_of(replace(rule, weights="softmax"), theta, u, model)
+
+    def mixed(parts: list[dict[str, Tensor]], sizes: tuple[float, float]) -> Tensor:
+        num, den = (sum(w * part[name] for w, part in zip(sizes, parts, strict=True)) for name in ("num", "den"))
+        return num / den[:, None]
+
+    near, far = sorted((sign * 45.0, sign * 46.5))
+    found = mixed([sent(2.0, near), sent(-2.0, far)], (0.6, 0.4))
+    high, low = 0.4 * math.exp(far - near), 0.6
+    assert torch.allclose(found, torch.full((6, 4), 2 * (high - low) / (high + low)), rtol=1e-5)
+    beyond = [sent(2.0, sign * 1000), sent(2.0, sign * 90)]
+    assert float((beyond[0]["den"].double().log() - sign * 80).abs().max()) < 1e-4
+    assert torch.allclose(mixed(beyond, (0.001, 0.999)), torch.full((6, 4), -2.0), rtol=1e-5)
+    assert all(torch.isfinite(1000 * part).all() for part in beyond[0].values())
+
+
 @pytest.mark.parametrize("weights", ["signed", "softmax"])
 def test_one_client_or_equal_clients_give_their_own_gradient(weights):
     thetas, model, u = drawn(1)
@@ -399,6 +425,19 @@ def test_divergence_stops_the_run_and_names_the_round():
             done = result.round
             assert torch.isfinite(result.state.broadcast["x"]).all()
     assert f"in round {done + 1};" in str(caught.value)
+
+
+@pytest.mark.parametrize("sides", [(3, 5), (5, 3)])
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
+def test_a_spectral_head_whose_weights_are_not_finite_gives_nan(sides, value):
+    layer = SpectralLinear(*sides)
+    x, weights = torch.ones(2, sides[0]), torch.stack([layer.weight.detach()] * 2)
+    weights[1, 0, 0] = value  # 1e30 is finite, its square is not
+    calls = torch.vmap(lambda weight: torch.func.functional_call(layer, {"weight": weight}, (x,)))
+    good, bad = calls(weights)
+    assert torch.allclose(good, layer(x)) and bad[:, 0].isnan().all() and not bad.isfinite().all()
+    slope = torch.func.grad(lambda w: torch.func.functional_call(layer, {"weight": w}, (x,)).sum())(weights[1])
+    assert not slope.isfinite().all()
 
 
 def test_mistakes_are_told():

@@ -14,6 +14,8 @@ from torch import nn
 from fedchord import rng
 from fedchord.check import FedchordError
 from fedchord.clients.split import Split
+from fedchord.engine.executors import Work
+from fedchord.evaluate import evaluate
 from fedchord.local import ClientStream, local_round
 from fedchord.rules import RoundInfo
 from fedchord.task import Task
@@ -82,11 +84,48 @@ def test_against_plain_torch(case):
             if private_body:
                 assert close(result.memory.get(i)["buffers"], oracle.buffers(models[i])), (t, i)
             assert close(result.memory.get(i)["own"], vector(models[i], own)), (t, i)
-    untrained = setting.drawn(rng.key(0, "never sampled"))
-    whole = {i: copy.deepcopy(untrained if i in oracle.NEVER else models[i]) for i in CLIENTS}
-    for module in whole.values():
+    whole = {i: copy.deepcopy(models[i]) for i in CLIENTS}
+    for i, module in whole.items():
         oracle.copy_named(module, g, sent)
+        if i in oracle.NEVER:  # its own part alone is trained, and what is shared is deployed as it was received
+            whole[i] = oracle.descend(setting, module, i, oracle.ROUNDS, names=own, lr=oracle.rate(oracle.ROUNDS - 1))
+            oracle.copy_named(whole[i], g, sent)
     oracle.check_deployed(algorithm, setting, result, whole)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_only_clients_that_were_never_sampled_train_before_use(name):
+    """The others deploy what they keep, bit for bit; the random start differs by client, and with the seed."""
+    algorithm, task = oracle.build(name), DENSE.task()
+    result = oracle.last(algorithm)
+    work = Work(algorithm, task, FEDERATION, TRAINING, SEED)
+    other = Work(algorithm, task, FEDERATION, TRAINING, SEED + 1)
+    for i in CLIENTS:
+        kept = result.memory.get(i)
+        tuned = work.tune(i, kept, result.state)
+        if i not in oracle.NEVER:
+            assert tuned is kept
+            continue
+        assert kept is None and torch.equal(tuned["theta"], result.state.broadcast["theta"])
+        assert not torch.allclose(tuned["own"], work.own(i, None, result.state.broadcast)["own"])
+        assert not torch.allclose(tuned["own"], other.tune(i, None, result.state)["own"])
+    first, second = (work.tune(i, None, result.state)["own"] for i in oracle.NEVER)
+    assert not torch.allclose(first, second)
+    places = [result.evaluation.clients.index(i) for i in oracle.NEVER]
+    untrained = evaluate(algorithm, task, FEDERATION, result.state, result.memory)  # without tuning
+    changed = result.evaluation.per_client["loss"] != untrained.per_client["loss"]
+    assert changed.nonzero().flatten().tolist() == places
+    assert result.evaluation.protocol["never_sampled"] == len(oracle.NEVER)
+    assert "never sampled first trains its own part" in result.evaluation.protocol["model"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("kind", ["dense", "batchnorm"])
+def test_serial_and_processes_deploy_the_same(name, kind):
+    algorithm, setting = oracle.build(name), SETTINGS[kind]
+    serial, processes = (oracle.last(algorithm, setting, executor=e, workers=2) for e in ("serial", "processes"))
+    for metric, values in serial.evaluation.per_client.items():
+        assert torch.equal(values, processes.evaluation.per_client[metric]), metric
 
 
 SIZES = {"hidden1": 35, "hidden2": 30, "head": 18}

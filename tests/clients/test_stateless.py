@@ -21,7 +21,7 @@ from fedchord.clients.stateless import StatelessSuPerFed
 from fedchord.clients.superfed import SuPerFed
 from fedchord.engine.executors import Work
 from fedchord.evaluate import evaluate
-from fedchord.rules import RoundInfo
+from fedchord.rules import RoundInfo, Visit
 from fedchord.sweep import LAMBDAS, sweep
 
 NAME = "superfed-stateless"
@@ -160,6 +160,22 @@ def test_the_lambda_sweep_runs_from_g_to_the_rebuilt_model(rebuild):
         point = swept.test[:, LAMBDAS.index(lam)]
         assert torch.allclose(point, measured.per_client["loss"], atol=1e-5), lam
     assert sweep(*arguments, metric="loss") is None  # without tuning there is one model
+
+
+def test_the_cosine_acts_where_the_ends_start_apart():
+    """At l = g the square of the cosine is at its maximum: nu does not change the first slope, from a seed it does."""
+    task = DENSE.task()
+    info = RoundInfo(round=0, rounds=1, num_clients=7, cohort=1, lr=0.1, epochs=1, key=0)
+    batch = oracle.batches(DENSE, 0, 0)[0]
+    for rebuild, acts in (("global", False), ("seed", True)):
+        slopes = []
+        for nu in (0.0, 5.0):
+            rule = StatelessSuPerFed(rebuild=rebuild, nu=nu)
+            own = rule.init(task, {}, 2)
+            visit = Visit(task, task.init(1), own, info, 0, 13)
+            visit = dataclasses.replace(visit, phase=rule.tuning(visit)[0])
+            slopes.append(rule.direction(rule.start(visit), visit, batch, 3)["own"])
+        assert torch.allclose(*slopes, atol=1e-6) != acts, rebuild
 
 
 def test_the_warm_up_is_that_of_superfed():

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import tarfile
 import zipfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +33,9 @@ def everything(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def refused(owner: str, items: tuple[Download, ...], root: Path, replace: bool = False) -> str:
+def refused(owner: str, items: tuple[Download, ...], root: Path, **how: Any) -> str:
     with pytest.raises(FedchordError) as error:
-        list(get(owner, items, root, replace))
+        list(get(owner, items, root, **how))
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -109,6 +112,20 @@ def test_without_a_published_checksum_it_is_said(server, root):
     assert lines == ["set/a: downloaded; no checksum is published to check it by"]
 
 
+def test_files_without_a_checksum_do_not_stop_the_others(server, root):
+    """As with mqp: the first file has no published checksum, the second broke off; the same command goes on."""
+    (server.folder / "a").write_bytes(b"x")
+    items = (Download((server.url("a"),), "set/a"), *files(server, {"b": b"y"}))
+    server.folder.joinpath("b").rename(server.folder / "hidden")
+    assert "404" in refused("set", items, root)
+    server.folder.joinpath("hidden").rename(server.folder / "b")
+    server.asked = []
+    there = "set/a is there already and left as it is; there is no checksum to check the file by"
+    assert list(get("set", items, root)) == [there, "set/b: downloaded; its checksum is the published one"]
+    assert [path.partition("?")[0] for path in server.asked] == ["/b"]
+    assert list(get("set", items, root)) == [there, "set/b is there already, with the published checksum"]
+
+
 def test_missing_files_and_the_next_address(server, root):
     (item,) = files(server, {"a": b"x"})
     both = Download((server.url("gone"), *item.urls), "a", item.checksum)
@@ -182,9 +199,26 @@ def test_a_folder_that_is_there(server, root):
     item = archive(server, "a.zip", zipped(MEMBERS), "set", "top")
     (root / "set").mkdir(parents=True)
     (root / "set/mine").write_bytes(b"mine")
-    message = refused("set", (item,), root)
-    assert message == f"set: {root / 'set'} is there already and left as it is; --replace takes it away"
+    (other,) = files(server, {"b": b"other"})
+    other = replace(other, place="other/b")
+    lines = list(get("set", (item, other), root))  # nothing is known of the files in the archive
+    assert lines[0] == "set is there already and left as it is; there is no checksum to check the folder by"
+    assert lines[1].startswith("other/b: downloaded") and (root / "set/mine").read_bytes() == b"mine"
+    known = {"set/one.txt": sha(MEMBERS["./top/one.txt"])}
+    told = f"set: {root / 'set/one.txt'} is missing in a folder that is there already; --replace takes it away"
+    assert refused("set", (item,), root, checksums=known) == told
+    (root / "set/one.txt").write_bytes(b"another")
+    told = f"set: {root / 'set/one.txt'} is there already and not the official file; --replace takes it away"
+    assert refused("set", (item,), root, checksums=known) == told
+    (root / "set/one.txt").write_bytes(MEMBERS["./top/one.txt"])
+    lines = list(get("set", (item,), root, checksums=known))
+    assert lines == ["set is there already, with the published checksums of its files"]
+    assert (root / "set/mine").read_bytes() == b"mine"
+    (root / "other/b").unlink()
+    (root / "other/b").mkdir()
+    assert refused("set", (other,), root).endswith("other/b is there already and no file; take it away")
     list(get("set", (item,), root, replace=True))
+    shutil.rmtree(root / "other")
     assert sorted(everything(root)) == ["set/deep/two.bin", "set/one.txt"]
     assert [path.name for path in root.iterdir()] == ["set"]
 

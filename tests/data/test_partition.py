@@ -273,7 +273,7 @@ def test_wrong_parameters(make, message):
         (Dirichlet(1.0), 6001, "Dirichlet: 6001 clients need at least 60010 rows, got 60000"),
         (ClassDirichlet(1.0, 7), 10000, "ClassDirichlet: 10000 clients need at least 70000 rows, got 60000"),
         (Iid(), 0, "Iid: num_clients must be a whole number of at least 1, got 0"),
-        (Natural(), 3, "Natural: the data have no client key to split by"),
+        (Natural(), 3, "Natural: the data have no client key to split by; name another split, such as split=iid"),
     ],
 )
 def test_more_clients_than_the_data_can_serve(kind, num_clients, message):

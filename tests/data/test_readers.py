@@ -1,5 +1,8 @@
 """Your own data: arrays, torch data sets, .npz and .csv files."""
 
+import io
+import zipfile
+
 import numpy as np
 import pytest
 import torch
@@ -138,6 +141,26 @@ def test_npz(tmp_path):
     assert data.groups.tolist() == [1, 0, 1]
     np.savez(tmp_path / "plain.npz", x=np.zeros((3, 2)), y=np.array([0, 1, 1]))
     assert from_npz(str(tmp_path / "plain.npz"), name="own", classes=4).groups is None
+
+
+@pytest.mark.parametrize("kind", ["own", "medmnist"])
+def test_a_corrupt_member_and_an_absurd_shape(tmp_path, kind):
+    """A damaged deflate stream ends in zlib.error, a shape of 10^18 rows in MemoryError."""
+    names = ("x", "y") if kind == "own" else [f"{part}_{what}" for part in ("train", "test") for what in "xy"]
+    names = [name.replace("_x", "_images").replace("_y", "_labels") for name in names]
+    noise = np.random.default_rng(0).integers(0, 256, (50, 8, 8), dtype=np.uint8)
+    np.savez_compressed(tmp_path / "bad.npz", **dict.fromkeys(names, noise))
+    content = bytearray((tmp_path / "bad.npz").read_bytes())
+    content[60:80] = b"\xff" * 20
+    (tmp_path / "bad.npz").write_bytes(content)
+    huge = io.BytesIO()
+    np.lib.format.write_array_header_1_0(huge, {"descr": "<f8", "fortran_order": False, "shape": (10**18,)})
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as archive:
+        for name in names:
+            archive.writestr(f"{name}.npy", huge.getvalue())
+    for name in ("bad", "huge"):
+        with pytest.raises(FedchordError, match=rf"^{name}\b[^\n]* plain arrays[^\n]+$"):
+            from_npz(tmp_path / f"{name}.npz")
 
 
 def test_wrong_npz(tmp_path):

@@ -160,6 +160,10 @@ def test_a_hostile_pickle_is_refused_and_not_run(tmp_path):
             {"data": np.zeros((1, 3072), np.uint8), "fine_labels": ["a"]},
             ": fine_labels must be a list of whole numbers",
         ),
+        (
+            {"data": np.zeros((1, 3072), np.uint8), "fine_labels": [10**400]},
+            ": fine_labels must be whole numbers of at most 64 bits",
+        ),
         ({"data": np.zeros((1, 3072), np.uint8), "fine_labels": [0, 1]}, "holds 2 labels for 1 images"),
         ({"data": np.array([None]), "fine_labels": [0]}, "is damaged: expected a pickled batch, got an array of 'O8'"),
     ],

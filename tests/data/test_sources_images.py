@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ from PIL import Image
 
 from fedchord.check import FedchordError
 from fedchord.data import SOURCES, Natural, federate, load, status
+from fedchord.data.facts import FACTS
 from fedchord.data.sources import celeba, tinyimagenet
+from fedchord.studies.data_table import entry
 
 
 @pytest.fixture(autouse=True)
@@ -102,8 +105,18 @@ def test_a_copy_of_celeba_is_named_as_such(tmp_path, monkeypatch):
     put_celeba(tmp_path, size=(84, 84))
     sums = {name: hashlib.md5((tmp_path / "celeba" / name).read_bytes()).hexdigest() for name in celeba.MD5}
     monkeypatch.setattr(celeba, "MD5", sums)
-    origin = load("celeba", tmp_path).origin
-    assert "11 pictures are not 178x218, so not the official ones" in origin and "MD5" not in origin
+    data = load("celeba", tmp_path)
+    assert "11 pictures are not 178x218, so not the official ones" in data.origin and "MD5" not in data.origin
+    # the official number of rows and lists with the official sums, but other pictures: never taken for the original
+    source = replace(SOURCES["celeba"], rows=len(data.columns["y"]))
+    facts = replace(FACTS["celeba"], checksums={f"celeba/{name}": f"md5:{digest}" for name, digest in sums.items()})
+    monkeypatch.setitem(SOURCES, "celeba", source)
+    monkeypatch.setitem(FACTS, "celeba", facts)
+    found = entry(source, tmp_path)
+    assert found.word == "altered"
+    assert found.told.startswith("a re-encoded or altered copy; 11 pictures are not 178x218, so not the official ones")
+    put_celeba(tmp_path)
+    assert load("celeba", tmp_path).altered == "" and entry(source, tmp_path).word == "counts"
 
 
 def test_odd_celeba_pictures(tmp_path):

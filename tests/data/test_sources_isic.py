@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from fedchord.data import SOURCES, Natural, federate, load, status
 from fedchord.data.sources import isic
 from fedchord.data.sources.images import read_image
 from fedchord.data.sources.table import read_rows
+from fedchord.data.verify import loaded_rows, look, verdict
 from fedchord.studies.config import RunConfig
 
 ROWS = [  # target, centre, fold, lesion; the level of a picture is 10 times its number
@@ -120,6 +123,16 @@ def test_augmentation_is_a_key_of_a_run() -> None:
     assert off.fingerprint() == RunConfig.from_values({"data": "isic"}).fingerprint() != on.fingerprint()
 
 
+def test_enlarged_pictures_are_no_originals(tmp_path: Path) -> None:
+    put(tmp_path, size=(200, 150))
+    data = load("isic", tmp_path)
+    source = replace(SOURCES["isic"], rows=len(data.columns["y"]))
+    told = f"{source.rows} pictures were smaller than 224 pixels and were enlarged"
+    assert data.altered == told and f" {told}." in data.origin
+    assert verdict(source, look(source, tmp_path), loaded_rows(data), data.altered)[0] == "altered"
+    assert verdict(source, look(source, tmp_path), loaded_rows(data))[0] == "counts"
+
+
 @pytest.mark.data
 def test_real_table(data_root: Path) -> None:
     """Centres and folds as FLamby's table has them; the pictures are not read."""
@@ -134,3 +147,28 @@ def test_real_table(data_root: Path) -> None:
     for centre, pair in known.items():
         assert (sizes[centre, "train"], sizes[centre, "test"]) == pair
     assert len(rows) in (10015, 23247)
+
+
+@pytest.mark.data
+def test_real_pictures(data_root: Path, tmp_path: Path) -> None:
+    """Two pictures of each centre, one of each fold, by themselves: read, enlarged where they are small, and shown."""
+    found = status(SOURCES["isic"], data_root)
+    if found != "present":
+        pytest.skip(f"isic under FEDCHORD_DATA: {found}")
+    table = SOURCES["isic"].locate(data_root, isic.TABLE)
+    first = {(row.text("center"), row.text("fold")): row for row in read_rows("isic", table, isic.COLUMNS)}
+    rows = list(first.values())
+    folder = tmp_path / isic.PICTURES
+    folder.mkdir(parents=True)
+    for row in rows:
+        name = f"{row.text('image')}.jpg"
+        shutil.copy(table.parent / folder.name / name, folder / name)
+    cells = [",".join(row.text(column) for column in isic.COLUMNS) for row in rows]
+    (tmp_path / isic.TABLE).write_text("\n".join([",".join(isic.COLUMNS), *cells]) + "\n")
+    data = load("isic", tmp_path)
+    assert data.columns["x"].shape == (len(rows), 3, 224, 224)
+    assert data.columns["y"].tolist() == [int(float(row.text("target"))) for row in rows]
+    assert float(data.columns["x"].float().std(dim=(1, 2, 3)).min()) > 5  # pictures, and not one colour
+    made = federate(data, Natural())
+    assert made.num_clients == len(rows) // 2
+    assert made.batch(made.train.rows)["x"].shape == (len(rows) // 2, 3, 200, 200)

@@ -188,6 +188,9 @@ def test_odd_texts(tmp_path, x, y, message):
         ([[-1.0] * 784], [1], "pixels must be whole 255ths between 0 and 1, as LEAF writes them"),
         ([[0.0] * 784], [62], "y must hold whole numbers 0..61"),
         ([[0.0] * 784], ["a"], "y must hold whole numbers 0..61"),
+        ([[0.0] * 784] * 2, [1, [2]], "y must hold whole numbers 0..61"),
+        ([[0.0] * 784] * 2, [1, 10**30], "y must hold whole numbers 0..61"),
+        ([[10**400] * 784], [1], "x must hold 784 numbers per row"),
     ],
 )
 def test_odd_pictures(tmp_path, x, y, message):
@@ -202,6 +205,8 @@ def test_odd_pictures(tmp_path, x, y, message):
     "changed, message",
     [
         ({"users": ["f50", "f50"]}, "a user is listed twice"),
+        ({"users": [["f50"]]}, "users must be names, got a list"),
+        ({"users": [None]}, "users must be names, got a NoneType"),
         ({"users": []}, "user f50 is not in both users and user_data"),
         ({"user_data": []}, "users must be a list and user_data a dict"),
         ({"user_data": {"f50": {"x": []}}}, "user f50 must have a list x and a list y"),

@@ -1,6 +1,7 @@
 """MedMNIST files: the layout, damaged and renamed files, and how a copy that is not the official one is named."""
 
 import hashlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,25 @@ def test_a_copy_is_not_taken_for_the_official_file(tmp_path, monkeypatch):
         load("dermamnist", tmp_path)
 
 
+def test_checksums_of_every_size():
+    """Every set has a sum for 28, 64, 128 and 224 pixels."""
+    wanted = {f"{name}{size}" for name in medmnist.OFFICIAL for size in ("", "_64", "_128", "_224")}
+    assert wanted <= set(medmnist.MD5.values()) and len(medmnist.MD5) == len(wanted) + 1
+    assert all(re.fullmatch("[0-9a-f]{32}", digest) for digest in medmnist.MD5)
+    # three of the package medmnist 3.0.2, by hand
+    known = {name: digest for digest, name in medmnist.MD5.items()}
+    assert known["dermamnist_128"] == "2defd784463fa5243564e855ed717de1"
+    assert known["dermamnist_224"] == "8974907d8e169bef5f5b96bc506ae45d"
+    assert known["organcmnist_224"] == "050f5e875dc056f6768abf94ec9995d1"
+
+
+def test_an_official_file_of_a_larger_size(tmp_path, monkeypatch):
+    path = put(tmp_path, "breastmnist_128", **arrays(side=128, channels=1, classes=2))
+    assert "not an official MedMNIST file by its MD5 sum" in from_npz(path).origin
+    monkeypatch.setitem(medmnist.MD5, hashlib.md5(path.read_bytes()).hexdigest(), "breastmnist_128")
+    assert "breastmnist_128 (breastmnist_128.npz): 9 training and 4 test rows, the official" in from_npz(path).origin
+
+
 def test_any_other_set_of_the_layout(tmp_path):
     path = put(tmp_path, "own_things", **arrays(side=12, channels=1, classes=3))
     for read in (read_medmnist, from_npz):
@@ -121,3 +141,17 @@ def test_real_dermamnist(data_root, name, side):
     assert len(data.holdout["y"]) == 2005
     # melanocytic nevi are 67 % of HAM10000
     assert torch.bincount(data.columns["y"], minlength=7).argmax() == 5
+
+
+@pytest.mark.data
+def test_real_pneumoniamnist(data_root):
+    """A file of another name than those of the sources, read by its path."""
+    path = data_root / "medmnist/pneumoniamnist.npz"
+    if not path.is_file():
+        pytest.skip("pneumoniamnist is not under FEDCHORD_DATA")
+    data = from_npz(path)
+    assert (data.name, data.classes) == ("pneumoniamnist", 2)
+    assert data.columns["x"].shape[1:] == (1, 28, 28) and data.columns["x"].dtype == torch.uint8
+    assert len(data.holdout["y"]) == 624 and torch.bincount(data.holdout["y"]).tolist() == [234, 390]
+    official = "the official file by its MD5 sum" in data.origin
+    assert (len(data.columns["y"]) == 4708) == official or "not an official MedMNIST file" in data.origin

@@ -1,6 +1,7 @@
 """Reddit and Shakespeare's words: vocabulary, rows, which words count, and odd files."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ import torch
 
 from fedchord.check import FedchordError
 from fedchord.data import SOURCES, Natural, federate, load, status
-from fedchord.data.sources import reddit
+from fedchord.data.sources import leaf, reddit
+from fedchord.data.verify import loaded_rows, look, verdict
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +103,42 @@ def test_rows_masks_and_the_split(tmp_path, name):
     assert thesis in data.origin
 
 
+def test_validation_rows_do_not_count_as_official_ones(tmp_path, monkeypatch):
+    """The full set is counted in training and test rows, with LEAF's validation part or without it."""
+    put_all(tmp_path, val=False)
+    plain = load("reddit", tmp_path)
+    rows = len(plain.columns["y"])
+    source = replace(SOURCES["reddit"], rows=rows)
+    monkeypatch.setitem(SOURCES, "reddit", source)
+    monkeypatch.setitem(reddit.SOURCES, "reddit", source)
+    put_all(tmp_path, val=True)
+    data = load("reddit", tmp_path)
+    assert len(data.columns["y"]) > rows and loaded_rows(data) == loaded_rows(plain) == (rows, 0)
+    assert "1 validation rows" in data.origin and "; the full set; the thesis" in data.origin
+    assert verdict(source, look(source, tmp_path), loaded_rows(data))[0] == "counts"
+
+
+def test_one_file_is_in_memory_at_a_time(tmp_path, monkeypatch):
+    """The training file is parsed for the vocabulary first and again for the rows, each time by itself; then never."""
+    put_all(tmp_path)
+    seen, held = [], []
+
+    def watched(owner, path):
+        held.append(path.name)
+        seen.append((path.name, len(held)))
+        yield from users(owner, path)
+        held.remove(path.name)
+
+    users = leaf.read_users
+    monkeypatch.setattr(leaf, "read_users", watched)
+    monkeypatch.setattr(reddit, "read_users", watched)
+    load("reddit", tmp_path)
+    names = ["train_data.json", "train_data.json", "val_data.json", "test_data.json"]
+    assert seen == [(name, 1) for name in names]
+    load("reddit", tmp_path)
+    assert len(seen) == 4
+
+
 def test_rows_without_a_word_to_predict_are_left_out(tmp_path):
     folder = put_all(tmp_path, val=False)
     put(folder / "train/more.json", {"cid": ["a b c d e f g h i", "a"], "dan": [""]})
@@ -134,15 +172,17 @@ def test_a_stored_vocabulary(tmp_path):
         ({"words": {}}, "has no entry 'vocab'"),
         ([], "has no entry 'vocab'"),
         ({"vocab": {"a": 0}}, "<PAD>, <UNK>, <BOS>, <EOS> must be 0 to 3"),
+        ({"vocab": words | {"b": [6]}}, "must number at most 10000 words from 0 on, got 7"),
         ({"vocab": words | {"b": 9}}, "must number at most 10000 words from 0 on, got 7"),
     ):
         path.write_text(json.dumps(held))
         with pytest.raises(FedchordError) as error:
             load("reddit", tmp_path)
         assert message in str(error.value) and str(path) in str(error.value)
-    path.write_text("{")
-    with pytest.raises(FedchordError, match=r"vocab.json is damaged: expected a json file, got "):
-        load("reddit", tmp_path)
+    for text in ("{", "[" * 200_000):
+        path.write_text(text)
+        with pytest.raises(FedchordError, match=r"vocab.json is damaged: expected a json file, got "):
+            load("reddit", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +195,7 @@ def test_a_stored_vocabulary(tmp_path):
         ("y", [3], "y must hold target_tokens for every comment"),
         ("y", [{"tokens": []}], "y must hold target_tokens for every comment"),
         ("y", [{"target_tokens": [["a"] * 3]}], "target_tokens must hold rows of 10 words for every comment"),
+        ("y", [{"target_tokens": [["a"] * 10], "count_tokens": [[10**400] * 10]}], "count_tokens must have the shape"),
         ("y", [{"target_tokens": [["a"] * 10], "count_tokens": [[1.0]]}], "count_tokens must have the shape of target"),
     ],
 )

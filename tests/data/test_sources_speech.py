@@ -146,6 +146,24 @@ def test_odd_folders(tmp_path):
         load("speechcommands", tmp_path)
 
 
+@pytest.mark.parametrize("left", ["validation_list.txt", "testing_list.txt", "bed/aa_nohash_0.wav"])
+def test_one_folder_that_holds_all_of_it_is_taken(tmp_path, left):
+    """What is left over in the first folder does not hide a whole one in the second."""
+    whole = put(tmp_path, "SpeechCommands/speech_commands_v0.02")
+    before = load("speechcommands", tmp_path).columns["x"].clone()
+    over = tmp_path / "speech_commands" / left
+    over.parent.mkdir(parents=True)
+    over.write_text("")
+    assert torch.equal(load("speechcommands", tmp_path).columns["x"], before)
+    for name in ("validation_list.txt", "testing_list.txt"):
+        if name != left:
+            (whole / name).unlink()
+            break
+    with pytest.raises(FedchordError, match=f"^speechcommands: missing .*{name}") as error:
+        load("speechcommands", tmp_path)
+    assert "\n" not in str(error.value)
+
+
 def test_without_testing_clips_there_is_no_holdout(tmp_path):
     (put(tmp_path) / "testing_list.txt").write_text("")
     assert load("speechcommands", tmp_path).holdout is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,11 @@ import torch
 from torch import Tensor
 
 from fedchord.check import FedchordError
+from fedchord.data import DataSet, Iid, federate
+from fedchord.data.sources.mqp import PIECES
 from fedchord.models import EfficientNetB0, TextEncoder, build, masked
 from fedchord.models.efficientnet import Excitation, Residual
+from fedchord.studies.config import RunConfig
 from fedchord.task import Task
 
 
@@ -264,6 +268,95 @@ def test_folders_that_are_no_encoders(folder: Path, tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(FedchordError, match="TextEncoder: cannot read"):
         TextEncoder(folder)
+
+
+@pytest.mark.parametrize("size", [0, 500, 5000])
+def test_truncated_weights(folder: Path, size: int) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:size])
+    with pytest.raises(FedchordError, match=f"TextEncoder: cannot read {folder}: .") as error:
+        TextEncoder(folder)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        *("[]", "3", "null", "{}", "{", '{"model_type": ["a"]}', '{"model_type": "distilbert", "dim": "a"}'),
+        *('{"model_type": "distilbert", "n_heads": 0}', '{"model_type": "distilbert", "activation": "none"}'),
+    ],
+)
+def test_a_config_that_is_none(folder: Path, config: str) -> None:
+    (folder / "config.json").write_text(config)
+    with pytest.raises(FedchordError, match=f"TextEncoder: cannot read {folder}: .") as error:
+        TextEncoder(folder)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+def test_texts_are_compared_with_the_folder(folder: Path) -> None:
+    """The folder has 50 pieces, 20 positions and the padding id 0."""
+    ids = torch.zeros(3, 30, dtype=torch.int32)
+    ids[:, 0], ids[1, :20] = 1, 49
+
+    def task(x: Tensor) -> Task:
+        found = federate(DataSet("mqp", {"x": x, "y": torch.tensor([0, 1, 1])}, 2), Iid(), 1, test=0.0)
+        return RunConfig.from_pairs(["data=mqp", f"model=encoder:{folder}", "method=fedavg"]).task(found)
+
+    made = task(ids)
+    start = made.init(0)
+    assert made.outputs(start["theta"], start["buffers"], {"x": ids.long(), "y": ids[:, 0]}).isfinite().all()
+    cases = {
+        (1, 19, 50): "has a vocabulary of 50 (ids 0..49), but the data hold 50",
+        (1, 19, -1): "has a vocabulary of 50 (ids 0..49), but the data hold -1",
+        (2, 20, 7): "has positions for 20 tokens, but the data have a text of 21",
+        (1, 29, 7): "has positions for 20 tokens, but the data have a text of 30",
+    }
+    for (row, place, value), line in cases.items():
+        wrong = ids.clone()
+        wrong[row, place] = value
+        with pytest.raises(FedchordError) as error:
+            task(wrong)
+        assert str(error.value) == f"TextEncoder: {folder} {line}"
+    for padding in ("1", "null"):
+        file = folder / "config.json"
+        changed = re.sub(r'"pad_token_id": \w+', f'"pad_token_id": {padding}', file.read_text())
+        file.write_text(changed)
+        told = "None" if padding == "null" else padding
+        with pytest.raises(FedchordError, match=f"has the padding id {told}, but the data are padded with 0"):
+            task(ids)
+    with pytest.raises(FedchordError, match=r"needs token ids, which are whole numbers, got torch\.float32"):
+        TextEncoder(folder).check(torch.ones(2, 3))
+
+
+def test_positions_that_count_from_the_padding_id_on(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="the extra text is not installed")
+    config = transformers.RobertaConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=22,
+        pad_token_id=1,
+    )
+    transformers.RobertaModel(config).save_pretrained(tmp_path)
+    model, ids = TextEncoder(tmp_path).eval(), torch.full((2, 21), 5)
+    model.check(ids[:, :20])
+    assert model(ids[:, :20]).shape == (2, 2)
+    with pytest.raises(FedchordError, match="has positions for 20 tokens, but the data have a text of 21"):
+        model.check(ids)
+
+
+def test_distilberts_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """66,362,880 parameters in the base model and 592,130 after it, without weights and without memory."""
+    transformers = pytest.importorskip("transformers", reason="the extra text is not installed")
+    with torch.device("meta"):
+        base = transformers.DistilBertModel(transformers.DistilBertConfig())
+        monkeypatch.setattr("fedchord.models.encoder._read", lambda folder: base)
+        model = TextEncoder(tmp_path, classes=2)
+    counts = [sum(p.numel() for p in part.parameters()) for part in (model.encoder, model.hidden, model.head, model)]
+    assert counts[0] == 66_362_880 and counts[1] + counts[2] == 592_130 and counts[3] == 66_955_010
+    assert base.get_input_embeddings().num_embeddings == PIECES  # MQP's vocabulary
 
 
 @pytest.mark.parametrize("pool", ["first", "mean"])

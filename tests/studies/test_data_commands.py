@@ -78,7 +78,7 @@ def test_list_names_every_source(run, tmp_path):
 
 
 def test_check_says_what_is_missing_and_how_to_get_it(run, tmp_path):
-    assert run("check") == (0, f"no data set is complete in {tmp_path / 'data'}\n")
+    assert run("check") == (0, f"there is no file of a data set in {tmp_path / 'data'}\n")
     code, out = run("check", "cifar100")
     assert code == 2
     assert "  cifar-100-python/train: missing\n" in out
@@ -86,6 +86,22 @@ def test_check_says_what_is_missing_and_how_to_get_it(run, tmp_path):
         "  verdict: missing cifar-100-python/train, cifar-100-python/test (missing)\n"
         "  to get it: fedchord data get cifar100\n"
     )
+
+
+def test_check_without_a_name_tells_of_what_is_there_in_part(run, tmp_path):
+    files = mnist_files()
+    put(tmp_path / "data", files)
+    lost = tmp_path / "data/mnist/t10k-labels-idx1-ubyte.gz"
+    lost.unlink()
+    code, out = run("check")
+    assert code == 2 and out.startswith("mnist: ")
+    assert "  verdict: missing mnist/t10k-labels-idx1-ubyte.gz (missing)\n" in out and "cifar" not in out
+    place = tmp_path / "data/mnist/train-images-idx3-ubyte.gz"
+    put(tmp_path / "data", files | {"mnist/train-images-idx3-ubyte.gz": place.read_bytes()[:100]})
+    code, out = run("check")
+    assert code == 2 and f"verdict: {place} is damaged" in out
+    put(tmp_path / "data", files)
+    assert run("check")[0] == 0
 
 
 def test_check_recognises_a_subset(run, tmp_path):
@@ -170,6 +186,55 @@ def test_get_an_archive_that_lacks_a_file(run, server, tmp_path, monkeypatch):
     assert "still missing: cifar-100-python/test; see https://www.cs.toronto.edu" in out
 
 
+def test_get_again_goes_on(run, server, tmp_path, monkeypatch):
+    """A file without a published checksum and an unpacked archive do not stop the same command later."""
+    put(tmp_path / "served", {"mqp.csv": b"1,a,b,0\n", "vocab.txt": b"[PAD]\n"})
+    sha = f"sha256:{hashlib.sha256(b'[PAD]' + bytes([10])).hexdigest()}"
+    items = tuple(
+        Download((server.url(name),), f"mqp/{name}", known) for name, known in (("mqp.csv", ""), ("vocab.txt", sha))
+    )
+    monkeypatch.setitem(FACTS, "mqp", Facts(downloads=items, checksums={"mqp/vocab.txt": sha}))
+    assert run("get", "mqp")[0] == 0
+    (tmp_path / "data/mqp/vocab.txt").unlink()
+    for _ in range(2):
+        code, out = run("get", "mqp")
+        assert code == 0 and "mqp/mqp.csv is there already and left as it is; there is no checksum to check" in out
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w:gz") as made:
+        for place in (place[0] for place in SOURCES["berka"].files):
+            made.addfile(tarfile.TarInfo(place))
+    put(tmp_path / "served", {"b.tar.gz": held.getvalue()})
+    archive = Download((server.url("b.tar.gz"),), "berka", "", "berka")
+    for name in ("berka", "berka-before"):
+        monkeypatch.setitem(FACTS, name, Facts(downloads=(archive,)))
+    assert "berka: downloaded" in run("get", "berka")[1]
+    code, out = run("get", "berka-before")
+    assert code == 0 and "berka is there already and left as it is; there is no checksum to check the folder by" in out
+    (tmp_path / "data/berka/order.asc").unlink()
+    code, out = run("get", "berka-before")
+    assert code == 2 and "still missing: berka/order.asc; see" in out and "--replace fetches all of it anew" in out
+
+
+def test_get_cifar_again(run, server, tmp_path, monkeypatch):
+    """The files of its archive have sums of their own: a whole folder is told, another content is refused."""
+    held, sums = io.BytesIO(), {}
+    with tarfile.open(fileobj=held, mode="w:gz") as made:
+        for place in (place[0] for place in SOURCES["cifar100"].files):
+            info = tarfile.TarInfo(place)
+            info.size = len(place)
+            made.addfile(info, io.BytesIO(place.encode()))
+            sums[place] = f"md5:{hashlib.md5(place.encode()).hexdigest()}"
+    put(tmp_path / "served", {"c.tar.gz": held.getvalue()})
+    item = Download((server.url("c.tar.gz"),), "cifar-100-python", "", "cifar-100-python")
+    monkeypatch.setitem(FACTS, "cifar100", Facts(downloads=(item,), checksums=sums))
+    assert run("get", "cifar100")[0] == 0
+    code, out = run("get", "cifar100")
+    assert code == 0 and "cifar-100-python is there already, with the published checksums of its files\n" in out
+    (tmp_path / "data/cifar-100-python/test").write_bytes(b"a subset")
+    with pytest.raises(FedchordError, match=r"test is there already and not the official file; --replace takes it"):
+        run("get", "cifar100")
+
+
 def test_get_where_no_command_can(run, tmp_path):
     code, out = run("get", "celeba")
     assert code == 2
@@ -201,10 +266,24 @@ def test_show_and_its_pictures(run, tmp_path):
         run("show", "digits", "--samples", "a.gif")
 
 
+def test_show_takes_a_root(run, tmp_path):
+    put(tmp_path / "elsewhere", mnist_files(400, 20))
+    with pytest.raises(FedchordError, match=r"^mnist: missing"):
+        run("show", "mnist", "clients=20")
+    code, out = run("show", "mnist", "clients=20", "--root", str(tmp_path / "elsewhere"))
+    assert code == 0 and out.startswith("here: 20 clients, 400 rows")
+    np.savez("mine.npz", x=np.zeros((12, 2)), y=np.arange(12) % 2)
+    code, out = run("show", "mine.npz", "split=iid", "clients=3", "--root", str(tmp_path / "elsewhere"))
+    assert code == 0 and out.startswith("here: 3 clients, 12 rows")
+
+
 def test_show_your_own_file(run):
     np.savez("mine.npz", x=np.random.default_rng(0).normal(size=(12, 2)), y=np.arange(12) % 2, client=[0, 1, 1] * 4)
     code, out = run("show", "mine.npz")
     assert code == 0 and out.startswith("here: 2 clients, 12 rows, per client 6.00 (std 2.00)\nmine: 12 of 12 rows")
+    np.savez("plain.npz", x=np.zeros((12, 2)), y=np.arange(12) % 2)
+    with pytest.raises(FedchordError, match=r"no client key to split by; name another split, such as split=iid$"):
+        run("show", "plain.npz")
 
 
 def test_settings_of_the_thesis_unless_others_are_given():

@@ -405,8 +405,10 @@ def test_the_grids_are_those_of_the_thesis() -> None:
     assert {dict(job.config.parameters)["method.warmup"] for job in plan.jobs} == {0.4}
     plan = study.plan(study.load("2_start"), "thesis")
     found = [
-        {name: dict(job.config.parameters)[f"method.{name}"] for name in ("warmup", "mu", "nu")} for job in plan.jobs
+        {name: dict(job.config.parameters)[f"method.{name}"] for name in ("warmup", "mu", "nu")}
+        for job in study.picked(plan, figures.FIGURES["start"].only)
     ]
+    assert len(found) == 10 and len(plan.jobs) == 15
     assert {part["warmup"] for part in found} == {0.0, 0.2, 0.4, 0.6, 0.8}
     assert {(part["mu"], part["nu"]) for part in found} == {(0.01, 2.0)}
     assert {(job.config.data, job.config.rounds) for job in plan.jobs} == {("cifar10", 200)}

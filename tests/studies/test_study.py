@@ -229,12 +229,55 @@ def test_table3_has_the_hyperparameters_of_the_thesis() -> None:
         assert (config.data, config.model) == {"MNIST": ("mnist", "twonn"), "CIFAR-10": ("cifar10", "twocnn")}[data]
     entries = {entry.label: entry for entry in thesis.study.methods}
     controls = {"Local", "FedAvg-FT", "FedAvg-FT (last copy)"}
-    assert len(entries) == 11 + len(controls) and controls < set(entries)
+    late = "SuPerFed-LM, L/T=0.6"
+    assert len(entries) == 11 + len(controls) + 1 and controls | {late} < set(entries)
     assert entries["FedProx"].keys["method.mu"] == 0.01
-    mixing = {
-        label: [part["method.warmup"] for part in entries[label].inside.values()] for label in entries if "Su" in label
-    }
-    assert mixing == {"SuPerFed-MM": [0.6, 0.4, 0.2], "SuPerFed-LM": [0.8, 0.6, 0.4]}
+    mixing: dict[str, list[Any]] = {}
+    for job in thesis.jobs:
+        if job.method.startswith("Su"):
+            mixing.setdefault(job.method, []).append(dict(job.config.parameters)["method.warmup"])
+    assert mixing == {"SuPerFed-MM": [0.6, 0.4, 0.2] * 2, "SuPerFed-LM": [0.4] * 6, late: [0.6] * 6}
+    assert [entries[label].keys["method.nu"] for label in ("SuPerFed-LM", late)] == [2.0, 2.0]
+
+
+def test_the_controls_stand_in_every_table_of_personal_models() -> None:
+    for name in ("2_table3", "2_noise", "2_lambda", "2_start"):
+        entries = {entry.label: entry.keys for entry in study.load(name).methods}
+        assert entries["FedAvg-FT"] == {"method": "fedavg-ft", "method.tune_epochs": 5}, name
+    for name in ("2_table3", "2_noise"):
+        entries = {entry.label: entry.keys for entry in study.load(name).methods}
+        assert entries["Local"] == {"method": "local"}
+        assert entries["FedAvg-FT (last copy)"] == {"method": "fedavg-ft", "method.form": "last"}
+
+
+def test_a_table_of_the_thesis_leads_to_its_study(fake: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    for alias, name in (("2_table6", "2_noise"), ("2_table7", "2_start")):
+        assert study.load(alias) == study.load(name)
+        done = invoke("study", "table", alias)
+        assert done.exit_code == 0 and done.stderr.splitlines()[0] == f"{alias} is the study {name}"
+    for absent, words in (("2_table4", "Dirichlet splits of CIFAR-100 and TinyImageNet"), ("2_table5", "study text")):
+        with pytest.raises(FedchordError, match=f"study: table {absent} has no study yet .*{words}") as caught:
+            study.load(absent)
+        assert "\n" not in str(caught.value)
+
+
+def test_validation_rows_fill_the_column_of_table3(tmp_path: Path) -> None:
+    """Without them the column is empty where there are two models, and one line says why."""
+    loaded = study.load("2_table3")
+    assert loaded.columns == ("swept", "validated")
+    assert {job.config.validation for job in study.plan(loaded, "thesis").jobs} == {0.0}
+    rows = [{"label": entry.label, **entry.keys} for entry in loaded.methods if entry.label in ("FedAvg", "APFL")]
+    rows += [{"label": "Ditto", "method": "ditto"}]
+    keys = {"data": "digits", "model": "logreg", "clients": 4, "cohort": 2, "rounds": 2, "executor": "serial"}
+    content = {"columns": list(loaded.columns), "settings": keys, "method": rows}
+    for pair, empty in (("validation=0.0", 2), ("validation=0.2", 0)):
+        plan = plan_of(content, None, pair)
+        study.run(plan, tmp_path, say=ignore)
+        table = study.tabulate(plan, tmp_path)
+        assert [str(row[2])[:3] for row in table.rows].count("nan") == empty
+        told = [note for note in table.notes if "no validated values" in note]
+        assert told == (["APFL, Ditto: no validated values: its clients have no validation rows; run it with "
+                         "validation=0.1"] if empty else [])  # fmt: skip
 
 
 # -- running -------------------------------------------------------------------------------------------------------

@@ -142,6 +142,35 @@ def test_if_energies_diverge_the_last_good_set_is_kept(tmp_path, monkeypatch):
     assert torch.equal(load_set(tmp_path / "a").x, parts.drawn(next(running).state).x)
 
 
+def test_fedevgs_own_network_diverges_in_one_line_and_the_last_good_set_is_kept(tmp_path):
+    pairs = ["method=fedevg", "clients=3", "split=iid", "cohort=all", "executor=serial", "eval_every=0", "rounds=20"]
+    pairs += ["method.optimiser=sgd", "method.lr=100", "method.weight_decay=0.1", f"out={tmp_path / 'a'}"]
+    told: list[str] = []
+    with pytest.raises(FedchordError) as caught:
+        runs.execute(RunConfig.from_pairs(pairs), report=told.append)
+    done = len(RunFolder(tmp_path / "a").read_rounds())
+    assert done > 0
+    kept = f"the energies diverged in round {done + 1}; the last good set is that of round {done}"
+    assert str(caught.value) == f"Langevin: {kept}"
+    assert told[-1] == f"the set of round {done} is kept in {tmp_path / 'a' / 'synthetic.npz'}"
+    assert load_set(tmp_path / "a").spc == 10
+
+
+def test_a_run_that_goes_on_and_diverges_again_keeps_the_set_of_its_checkpoint(tmp_path):
+    pairs = ["method=fedevg", "clients=3", "split=iid", "cohort=all", "executor=serial", "eval_every=0", "rounds=20"]
+    pairs += ["method.optimiser=sgd", "method.lr=100", "method.weight_decay=0.1", f"out={tmp_path / 'a'}"]
+    folder = RunFolder(tmp_path / "a")
+    with pytest.raises(FedchordError, match="diverged"):
+        runs.execute(RunConfig.from_pairs([*pairs, "checkpoint_every=1"]))
+    good, done = load_set(folder.path).x, len(folder.read_rounds())
+    folder.samples.unlink()
+    told: list[str] = []
+    with pytest.raises(FedchordError, match=f"diverged in round {done + 1}"):
+        runs.resume(folder.path, report=told.append)
+    assert told[-1] == f"the set of round {done} is kept in {folder.samples}"
+    assert torch.equal(load_set(folder.path).x, good)
+
+
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
@@ -201,6 +230,29 @@ class TestCommands:
         out = invoke("synth", "train", str(tmp_path / "a.npz"), "data=digits", "split=iid", "clients=3", "--steps", "5")
         assert "clients' mean" in out
         assert "nothing was measured" in invoke("synth", "train", str(tmp_path / "a.npz"), "--steps", "5")
+
+    def test_train_makes_folders_and_takes_a_cohort(self, done, tmp_path):
+        file, target = tmp_path / "a.npz", tmp_path / "new" / "folder" / "c.pt"
+        invoke("synth", "export", str(done), "--to", str(file))
+        words = ["data=digits", "split=iid", "clients=3", "cohort=all", "--steps", "5"]
+        assert f"wrote {target}" in invoke("synth", "train", str(file), *words, "--to", str(target))
+        assert "head.weight" in torch.load(target, weights_only=True)
+        told = invoke("synth", "train", str(file), *words, "--to", str(tmp_path), code=2)
+        assert told == f"synth: {tmp_path} cannot be written"
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"x": np.zeros((20, 1, 4, 4))}, "the samples have shape (1, 4, 4), the rows of digits (1, 8, 8)"),
+            ({"y": np.repeat(np.arange(5), 4)}, "the set has 5 classes, digits has 10"),
+            ({"low": -1.0}, "both sets must be in the same range, got the lower ends -1 and 0"),
+        ],
+    )
+    def test_train_refuses_a_set_that_does_not_fit_the_data(self, tmp_path, change, message):
+        made = {"x": np.zeros((20, 1, 8, 8)), "y": np.repeat(np.arange(10), 2)} | change
+        np.savez(tmp_path / "a.npz", **made)
+        out = invoke("synth", "train", str(tmp_path / "a.npz"), "data=digits", "split=iid", "clients=3", code=2)
+        assert out.endswith(message)
 
     def test_quality_and_privacy_print_their_numbers(self, done):
         assert "Frechet" in invoke("synth", "quality", str(done), "--rows", "100")

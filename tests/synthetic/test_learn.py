@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from fedchord import federate, load, rng
 from fedchord.check import FedchordError
 from fedchord.data import Iid, from_arrays
+from fedchord.data.augment import Pictures
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import simulate
 from fedchord.evaluate import evaluate, everyone
@@ -22,7 +23,7 @@ from fedchord.models import SmallConvNet, TwoNN
 from fedchord.rules import Algorithm, ClientRule, Phase, ServerState
 from fedchord.servers.step import Step
 from fedchord.synthetic.learn import Judge, judged, learn, move, moved
-from fedchord.synthetic.quality import pick
+from fedchord.synthetic.quality import pick, reference
 from fedchord.synthetic.set import SyntheticSet
 from fedchord.synthetic.traffic import traffic
 from fedchord.synthetic.utility import official, utilities, utility
@@ -161,6 +162,17 @@ def test_official_rows_are_measured_as_one_set():
     assert found["top1"] == pytest.approx(float((outputs.argmax(1) == rows.y).double().mean()), abs=1e-12)
     assert found["loss"] == pytest.approx(float(F.cross_entropy(outputs.double(), rows.y)), abs=1e-9)
     assert utility(learnt, held).official == found
+
+
+def test_official_pictures_are_shown_as_clients_pictures_are():
+    """A crop and a scale: an official part equal to the client's test rows gives the same number and the same rows."""
+    shown = Pictures(6, (0.4,), (0.5,))
+    whole = replace(federate(load("digits"), Iid(), 1, seed=1), pictures=shown)
+    held = replace(whole, holdout={name: column[whole.test[0]] for name, column in whole.columns.items()})
+    learnt = learn(Judge(steps=30), whole.batch(whole.train[0][:200]), 10, 1)
+    found = utility(learnt, held)
+    assert found.official["top1"] == found.clients["top1"] > 0.2
+    assert torch.equal(reference(held).x, reference(whole).x) and reference(held).x.shape[1:] == (1, 6, 6)
 
 
 # -- in a run ------------------------------------------------------------------------------------------------------

@@ -71,6 +71,37 @@ def test_wrong_files_are_told(tmp_path):
         save(made(), tmp_path / "set.txt")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": np.full((4, 2), "a")}, "x must hold numbers, got str"),
+        ({"y": np.array(list("abcd"))}, "y must hold numbers, got str"),
+        ({"y": np.array([0, 0.5, 1, 1.5])}, "y must hold labels, which are whole numbers"),
+        ({"y": np.array([0, np.nan, 1, 1])}, "y must hold labels, which are whole numbers"),
+        ({"x": np.zeros((4, 2)) * 1j}, "x must hold numbers, got complex128"),
+        ({"x": np.float64(1)}, "the set has no rows"),
+        ({"y": np.int64(1)}, r"y must hold 4 labels"),
+        ({"classes": np.array([2, 2])}, r"classes must be one whole number, got shape \(2,\)"),
+        ({"classes": np.array(1.5)}, "classes must be one whole number, got 1.5"),
+        ({"classes": np.array(np.nan)}, "classes must be one whole number, got nan"),
+        ({"low": np.zeros(3)}, r"low must be one number or fit rows of shape \(2,\), got shape \(3,\)"),
+        ({"high": np.ones((4, 2))}, r"high must be one number or fit rows of shape \(2,\), got shape \(4, 2\)"),
+        ({"low": np.array("a")}, "low must hold numbers, got str"),
+    ],
+)
+def test_files_with_wrong_arrays_are_told_in_one_line(tmp_path, change, message):
+    np.savez(tmp_path / "a.npz", **({"x": np.zeros((4, 2)), "y": np.array([0.0, 0, 1, 1])} | change))
+    with pytest.raises(FedchordError, match=message) as caught:
+        load(tmp_path / "a.npz")
+    assert str(caught.value).startswith(f"{tmp_path / 'a.npz'}: ") and "\n" not in str(caught.value)
+
+
+def test_whole_numbers_stored_as_floats_are_labels(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), y=np.array([0.0, 0, 1, 1]), low=np.zeros(2), classes=np.array([2]))
+    found = load(tmp_path / "a.npz")
+    assert found.y.tolist() == [0, 0, 1, 1] and found.low.tolist() == [0, 0] and found.classes == 2
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pictures_read_back_are_the_samples(tmp_path, channels):
     base = made(shape=(channels, 5, 7))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedchord.check import FedchordError
+from fedchord.data.augment import Pictures
 from fedchord.data.federation import Federation, Ragged
 from fedchord.synthetic.set import SyntheticSet
 from fedchord.synthetic.share import share
@@ -69,3 +70,30 @@ def test_bytes_stay_bytes():
 def test_what_does_not_fit_is_refused(change, options, message):
     with pytest.raises(FedchordError, match=message):
         share(replace(federation(), **change), MADE, **options)
+
+
+def test_a_set_in_another_range_is_refused():
+    wide = SyntheticSet(2 * MADE.x - 1, MADE.y, -1.0, 1.0, 3)
+    with pytest.raises(FedchordError, match="both sets must be in the same range, got the lower ends -1 and 0"):
+        share(federation(torch.uint8), wide)
+    assert torch.equal(share(federation(), wide).columns["x"][-6:], wide.x)  # numbers: in the units of the rows
+
+
+def test_float_pictures_are_compared_up_to_a_tenth_of_their_range():
+    base = federation()
+    pictures = replace(base, columns=base.columns | {"x": base.columns["x"].reshape(12, 1, 1, 1)})
+    x = 0.9 * MADE.x.reshape(6, 1, 1, 1)
+    share(pictures, SyntheticSet(x, MADE.y, -0.05, 0.95, 3))  # the rows lie in [0, 0.909]
+    with pytest.raises(FedchordError, match=r"both sets must be in the same range, got the upper ends 2 and 0\.9"):
+        share(pictures, SyntheticSet(x, MADE.y, 0.0, 2.0, 3))
+
+
+def test_pictures_that_are_scaled_for_the_model_are_stored_as_before():
+    base = federation()
+    for dtype in (torch.uint8, torch.float32):
+        x = federation(dtype).columns["x"].reshape(12, 1, 1, 1)
+        shown = replace(base, columns=base.columns | {"x": x}, pictures=Pictures(0, (0.5,), (0.25,)))
+        low, high = shown.inputs.low, shown.inputs.high
+        made = SyntheticSet(-2 + 4 * MADE.x.reshape(6, 1, 1, 1), MADE.y, low, high, 3)
+        after = share(shown, made)
+        assert torch.allclose(after.batch(after.train[1][2:])["x"], made.x, atol=2 / 255 + 1e-6)

@@ -19,8 +19,8 @@ from fedchord.tensors import Tensors
 
 SETTINGS = ("optimiser", "lr", "lr_decay", "lr_step", "beta1", "weight_decay", "batch")
 """Fields that replace the run's settings of the same name."""
-LARGEST = 30.0
-"""The largest |f| in true weights exp(f), so that sums of them stay finite in float32."""
+LARGEST = 80.0
+"""The largest |f| in true weights exp(f): exp(80) = 5.5e34, so that a G and means of them stay finite in float32."""
 THESIS: dict[str, Any] = {
     "persistent": False,
     "iterations": 0,
@@ -70,7 +70,8 @@ class Energy(ClientRule):
     pcd = 1 is contrastive divergence (departs: E4; -1 is the sign as printed, a control). At the end it sends, for
     every received sample, num = a G and den = a, with G = clip(grad E(u, v)) and a weight a: exp(sgn f(u)[v]), or
     exp(f(u)[v]) for weights = "softmax" (the gradient of the log-mixture of the clients' densities, if their
-    normalising constants are equal). All M energies and gradients come from one pass.
+    normalising constants are equal), where f is cut to [-80, 80] for float32: clients beyond count alike. All M
+    energies and gradients come from one pass.
 
     Local models persist over rounds, or (`persistent` false) are drawn anew in every round, the same for all clients.
     `iterations` batches make a visit (0: the run's epochs). The optimiser's fields and `batch` replace the run's

@@ -18,10 +18,13 @@ class FineTune(ClientRule):
 
     form="global": the last global model after `tune_epochs` epochs on the client's training rows, for every client,
     also one that was never sampled. form="last": the client's own model at the end of its last round, which costs
-    nothing.
+    nothing; a client that was never sampled has none and deploys the global model.
     """
 
-    deploys: ClassVar[str] = "the global model after local epochs, or the client's last local copy (see form)"
+    deploys: ClassVar[str] = (
+        "the global model after tune_epochs local epochs, also if never sampled (form=global); or the client's last "
+        "local copy, the global model if never sampled (form=last)"
+    )
 
     form: str = "global"
     tune_epochs: int = 1
@@ -34,7 +37,7 @@ class FineTune(ClientRule):
         return shared_model(shared) if self.form == "last" else {}
 
     def tuning(self, visit: Visit) -> tuple[Phase, ...]:
-        return (Phase(epochs=self.tune_epochs, name="tune"),) if self.form == "global" else ()
+        return (Phase(epochs=self.tune_epochs, name="tune"),) if self.form == "global" and self.tune_epochs else ()
 
     def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
         upload, _ = ClientRule.finish(self, trained, visit)

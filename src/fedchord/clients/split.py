@@ -24,13 +24,17 @@ class Split(ClientRule):
         FedRep     (Collins et al., 2021)      keeps the head; first `head_epochs` on the head with the body fixed,
                                                then `body_epochs` on the body with the head fixed
 
-    `head_epochs` of None means the run's epochs. A client's private part starts at random, differently per client; one
-    that was never sampled deploys the shared part with an untrained private part, and is counted.
+    `head_epochs` of None means the run's epochs. A client's private part starts at random, differently per client and
+    seed. The server knows none, so one that was never sampled has only that random start: before use it trains its
+    private part alone, on its training rows for the run's epochs, with the shared part (and its statistics) as
+    received. Nothing of it is kept, and such clients are counted.
     """
 
     deploys: ClassVar[str] = (
-        "the shared part of the global model with the client's own part (untrained if never sampled)"
+        "the shared part of the global model with the client's own part; a client that was never sampled first trains "
+        "its own part for the run's epochs, the shared part fixed"
     )
+    tunes: ClassVar[str] = "never sampled"
 
     keeps: str = "head"
     head: str = ""
@@ -98,6 +102,10 @@ class Split(ClientRule):
         own = {"own": trained["own"]} | self._statistics(trained, of="body")
         return Upload(mix={"theta": update}, carry=self._statistics(trained, of="head")), own
 
+    def tuning(self, visit: Visit) -> tuple[Phase, ...]:
+        return (Phase(("own",), visit.info.epochs, name="tune"),)
+
     def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
+        """`own` is what a client keeps or has tuned; without either (None), an untrained private part."""
         own = own or self.init(task, shared, rng.key(0, "never sampled"))
-        return self._join(task, shared | own)
+        return self._join(task, shared | {"own": own["own"]} | self._statistics(own, of="body"))

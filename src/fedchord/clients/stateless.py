@@ -23,7 +23,7 @@ class StatelessSuPerFed(ClientRule):
 
     In a round, f starts at the received g and l where `rebuild` says:
 
-        "global"   at g as well: the two ends part by their own lam and by the cosine
+        "global"   at g as well
         "seed"     at the client's own random model, which its key gives anew, the same in every round
 
     Both then train by SuPerFed's steps on J(f, l) for the round's epochs, f is sent and l is forgotten. Before use (and
@@ -34,9 +34,19 @@ class StatelessSuPerFed(ClientRule):
     with g fixed, and deploys (1 - blend) g + blend l. So do clients that were never sampled, also during the warm-up.
     `tune_epochs` of 0 deploys g. Everything else is as in `SuPerFed`: lam per model or per module, mu, the warm-up, the
     statistics. What is lost: l sees one round of training instead of all of them.
+
+    With "global" the cosine hardly acts. At f = l = g its square is 1, the maximum, where its gradient is zero; the
+    ends part only because lam and 1 - lam scale their steps differently. l is then fine-tuning with about half the step
+    (the mean of lam), and blend = 1/2 halves it once more: on digits after one epoch the deployed model had moved 0.28
+    as far from g as a fine-tuned one, in the same direction, with cos(g, l) = 0.9995 for nu = 0, 1 and 5 (ten epochs
+    with a larger step: 0.99, 0.98, 0.92). With "seed" the ends start almost orthogonal, and the term keeps them so
+    (0.08, 0.06, 0.02 in the last case): it is the form in which nu does what it does in `SuPerFed`.
     """
 
-    deploys: ClassVar[str] = "(1 - blend) g + blend l, where l is rebuilt by tune_epochs local epochs with g fixed"
+    deploys: ClassVar[str] = (
+        "(1 - blend) g + blend l, where l is rebuilt by tune_epochs local epochs with g fixed, also by clients that "
+        "were never sampled; the global model if tune_epochs is 0"
+    )
 
     layerwise: bool = False
     mu: float = 0.01

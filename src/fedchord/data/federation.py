@@ -53,7 +53,7 @@ class Ragged:
 
 
 class Block(NamedTuple):
-    """A category of a table: one feature per code, of which one is 1 (or none, where that is a code too). A block of
+    """A category of a table: one feature per code, of which one is high (or none, where that is a code too). A block of
     one feature is a mark that is there or not."""
 
     start: int
@@ -66,7 +66,8 @@ class Inputs:
     """What one example looks like: its shape, the number of classes, and the range of its numbers.
 
     `low` and `high` are one number each, or one per feature. A rule that makes examples works in unit coordinates u,
-    x = low + (high - low) u, in which every range is [0, 1]. `blocks` are the categories of a table.
+    x = low + (high - low) u, in which every range is [0, 1]. `blocks` are the categories of a table. `observed` tells
+    that the range was read off training rows; otherwise every row lies inside.
     """
 
     shape: tuple[int, ...]
@@ -74,6 +75,7 @@ class Inputs:
     low: float | Tensor = 0.0
     high: float | Tensor = 1.0
     blocks: tuple[Block, ...] = ()
+    observed: bool = False
 
     def from_unit(self, u: Tensor) -> Tensor:
         """x = low + (high - low) u."""
@@ -89,7 +91,7 @@ class Inputs:
 
     def settle(self, u: Tensor) -> Tensor:
         """Unit coordinates (rows, features) in which every category is one of its codes: the largest feature of a block
-        becomes 1 and the others 0; where none is a code, all are 0 if the largest is below 1/2."""
+        becomes 1 (its `high`) and the others 0; where none is a code, all are 0 if the largest is below 1/2."""
         settled = u.clone()
         for start, stop, none in self.blocks:
             part = u[:, start:stop]
@@ -117,7 +119,8 @@ class DataSet:
     rows that are vectors) that every client standardises with its own training rows; NaN is a missing value there.
     `parts` tells, for data that come with a split of every client's rows, the part of each row: 0 training, 1
     validation, 2 test. `shown` is how pictures are shown to a model, `augmented` how where augmentation is asked for.
-    `blocks` tells which features of a table are categories.
+    `blocks` tells which features of a table are categories. `altered` says what in the rows shows that they are a
+    re-encoded copy, whatever their number.
     """
 
     name: str
@@ -132,6 +135,7 @@ class DataSet:
     shown: Pictures | None = None
     augmented: Pictures | None = None
     blocks: tuple[Block, ...] = ()
+    altered: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,7 +198,13 @@ class Federation:
     @cached_property
     def inputs(self) -> Inputs:
         """What one example looks like. Bytes lie in [0, 1] and 16-bit sound in [-1, 1]; numbers lie between the
-        smallest and the largest of all training rows, for rows that are vectors feature by feature."""
+        smallest and the largest of all training rows, for rows that are vectors feature by feature.
+
+        A feature of a category has two values at every client, which differ between clients where each standardises its
+        own rows: low and high are the means, weighted by training rows, of the lowest and of the highest value of the
+        clients in whose training rows it varies (of all rows, where it varies at no client). Rows of a table are in
+        each client's standard units, and so a row that is made is in units of the average client.
+        """
         x, shape = self.columns["x"], self.shape
         if self.pictures is not None:
             return Inputs(shape, self.classes, *self.pictures.range())
@@ -202,8 +212,25 @@ class Federation:
             return Inputs(shape, self.classes, *_RANGES[x.dtype])
         rows = x[self.train.rows].to(torch.float32)
         if len(shape) == 1:
-            return Inputs(shape, self.classes, rows.amin(0), rows.amax(0), self.blocks)
-        return Inputs(shape, self.classes, float(rows.min()), float(rows.max()))
+            return Inputs(shape, self.classes, *self._ends(rows), self.blocks, observed=True)
+        return Inputs(shape, self.classes, float(rows.min()), float(rows.max()), observed=True)
+
+    def _ends(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The lowest and the highest value of every feature of the training rows; of categories, means over clients."""
+        ends = rows.amin(0), rows.amax(0)
+        coded = [feature for start, stop, _ in self.blocks for feature in range(start, stop)]
+        if not coded:
+            return ends
+        part, sizes = rows[:, coded], self.train.sizes
+        client = torch.repeat_interleave(torch.arange(len(sizes)), sizes).unsqueeze(1).expand_as(part)
+        empty = part.new_zeros(len(sizes), len(coded))
+        least, most = (empty.scatter_reduce(0, client, part, how, include_self=False) for how in ("amin", "amax"))
+        weights = (most > least) * sizes.unsqueeze(1).double()
+        total = weights.sum(0)
+        for end, values in zip(ends, (least, most), strict=True):
+            mean = (weights * values).sum(0) / total
+            end[coded] = torch.where(total > 0, mean.to(end.dtype), end[coded])
+        return ends
 
     @cached_property
     def row_bytes(self) -> int:

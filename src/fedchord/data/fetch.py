@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -36,15 +36,23 @@ _DAMAGE = (
 )
 
 
-def get(owner: str, downloads: tuple[Download, ...], root: Path, replace: bool = False) -> Iterator[str]:
+def get(
+    owner: str,
+    downloads: tuple[Download, ...],
+    root: Path,
+    replace: bool = False,
+    checksums: Mapping[str, str] | None = None,
+) -> Iterator[str]:
     """Fetch what is not there yet, and tell of each file what was done.
 
-    A file or folder that is there already stays as it is, unless it is an official file (then nothing needs to be done)
-    or `replace` is true.
+    What is there already stays as it is, unless `replace` is true. One that differs from its published checksum is an
+    error; where there is nothing to check it by, that is said, and the others are fetched. `checksums` are those of
+    files in archives, by their places.
     """
     for item in downloads:
-        if not replace and _there(owner, item, root):
-            yield f"{item.place} is there already, with the published checksum"
+        there = "" if replace else _there(owner, item, root, checksums or {})
+        if there:
+            yield there
             continue
         stage = root / STAGE
         stage.mkdir(parents=True, exist_ok=True)
@@ -61,15 +69,23 @@ def get(owner: str, downloads: tuple[Download, ...], root: Path, replace: bool =
         stage.rmdir()
 
 
-def _there(owner: str, item: Download, root: Path) -> bool:
-    """Whether an official file is in its place; anything else in that place is an error."""
+def _there(owner: str, item: Download, root: Path, checksums: Mapping[str, str]) -> str:
+    """What to say of what is in the place already, nothing if it is empty; what is not official is an error."""
     place = root / item.place
     if not place.exists():
-        return False
-    if item.top is None and item.checksum and place.is_file() and checksum(place, item.checksum) == item.checksum:
-        return True
-    kind = "not the official file" if item.checksum and item.top is None else "left as it is"
-    raise fail(owner, f"{place} is there already and {kind}; --replace takes it away")
+        return ""
+    kind = "file" if item.top is None else "folder"
+    require(place.is_file() == (kind == "file"), owner, f"{place} is there already and no {kind}; take it away")
+    inside = {at: value for at, value in checksums.items() if at.startswith(f"{item.place}/")}
+    known = inside if kind == "folder" else {item.place: item.checksum} if item.checksum else {}
+    for at, published in known.items():
+        file = root / at
+        told = "there already and not the official file; --replace takes it away"
+        require(file.is_file(), owner, f"{file} is missing in a folder that is there already; --replace takes it away")
+        require(checksum(file, published) == published, owner, f"{file} is {told}")
+    if known:
+        return f"{item.place} is there already, with the published checksum{'' if kind == 'file' else 's of its files'}"
+    return f"{item.place} is there already and left as it is; there is no checksum to check the {kind} by"
 
 
 def retrieve(owner: str, item: Download, folder: Path) -> Path:

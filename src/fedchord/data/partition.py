@@ -139,7 +139,7 @@ class Natural:
     def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> list[Tensor]:
         whole("Natural", "num_clients", num_clients, 1)
         if groups is None:
-            raise fail("Natural", "the data have no client key to split by")
+            raise fail("Natural", "the data have no client key to split by; name another split, such as split=iid")
         kept = (torch.bincount(groups) >= self.minimum).nonzero().flatten()
         require(len(kept) > 0, "Natural", f"no client has at least {self.minimum} rows")
         if num_clients < len(kept):

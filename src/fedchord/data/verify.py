@@ -118,12 +118,19 @@ def official_rows(source: Source) -> tuple[int, int]:
 
 
 def loaded_rows(dataset: DataSet | Federation) -> tuple[int, int]:
-    """The rows, and the rows of the holdout, of a data set, given to clients or not."""
-    return len(dataset.columns["y"]), 0 if dataset.holdout is None else len(dataset.holdout["y"])
+    """The rows, and the rows of the holdout, of a data set, given to clients or not.
+
+    Rows of a validation part that the data come with do not count: the official numbers are of training and test rows.
+    """
+    parts = dataset.parts if isinstance(dataset, DataSet) else None
+    rows = len(dataset.columns["y"]) - (0 if parts is None else int((parts == 1).sum()))
+    return rows, 0 if dataset.holdout is None else len(dataset.holdout["y"])
 
 
-def verdict(source: Source, files: Sequence[File], rows: tuple[int, int] | None) -> tuple[str, str]:
+def verdict(source: Source, files: Sequence[File], rows: tuple[int, int] | None, altered: str = "") -> tuple[str, str]:
     """One word for a copy of a data set, and a sentence: checksums first, then counts.
+
+    `altered` is what the rows themselves say against an original (`DataSet.altered`).
 
     original, content (packed anew), counts (the official number of rows, but nothing to check their content by),
     altered (the official number of rows, but another content), derived (a derived file stands in for an official one),
@@ -135,7 +142,7 @@ def verdict(source: Source, files: Sequence[File], rows: tuple[int, int] | None)
         return "original", "it comes with fedchord"
     if MISSING in states:
         return "missing", f"missing {', '.join(file.place for file in files if file.state == MISSING)}"
-    differing, official = _differing(files), official_rows(source)
+    differing, official = [*_differing(files), *([altered] if altered else [])], official_rows(source)
     if rows is not None and official[0] and rows != official:
         fewer = all(mine <= theirs for mine, theirs in zip(rows, official, strict=True))
         unproven = states <= {UNKNOWN}  # without any checksum a smaller set may as well be another one
@@ -144,7 +151,7 @@ def verdict(source: Source, files: Sequence[File], rows: tuple[int, int] | None)
         )
         told = f"{kind}: {_rows(rows)}, where the official files give {_rows(official)}"
         return "subset" if fewer else "other", "; ".join([told, *differing])
-    if states & {ALTERED, RENAMED}:
+    if altered or states & {ALTERED, RENAMED}:
         kind = "a subset, or a re-encoded or altered copy" if rows is None else "a re-encoded or altered copy"
         return "altered", "; ".join([kind, *differing])
     if differing:

@@ -74,7 +74,8 @@ class Work:
 
     def tune(self, client: int, kept: Tensors | None, state: ServerState) -> Tensors | None:
         """What a client deploys from: what it keeps, or what the training its rule asks for before deployment gives."""
-        if type(self.algorithm.client).tuning is ClientRule.tuning:
+        rule = self.algorithm.client
+        if type(rule).tuning is ClientRule.tuning or (kept is not None and rule.tunes == "never sampled"):
             return kept
         before = max(state.round - 1, 0)
         info = RoundInfo(
@@ -88,11 +89,11 @@ class Work:
         )
         shared, stream = state.broadcast, self.stream(client, state.round)
         visit = Visit(self.task, shared, self.own(client, kept, shared), info, client, stream.size)
-        phases = self.algorithm.client.tuning(visit)
+        phases = rule.tuning(visit)
         if not phases:
             return kept
         key = rng.key(self.seed, "tune", client, state.round)
-        return train(self.algorithm.client, self.training, replace(visit, phase=phases[0]), stream, phases, key)
+        return train(rule, self.training, replace(visit, phase=phases[0]), stream, phases, key)
 
 
 class Cut:

@@ -38,11 +38,28 @@ class TextEncoder(nn.Module):
         super().__init__()
         sizes("TextEncoder", classes=classes)
         self.pool = one_of("TextEncoder", "pool", pool, ("first", "mean"))
-        self.encoder = _read(Path(folder))
+        self.encoder, self._folder = _read(Path(folder)), str(folder)
         width, self.padding = int(self.encoder.config.hidden_size), self.encoder.config.pad_token_id
         self.hidden = nn.Linear(width, width)
         self.dropout = nn.Dropout(below("TextEncoder", "dropout", dropout, 1))
         self.head = nn.Linear(width, classes)
+
+    def check(self, x: Tensor) -> None:
+        """Refuse texts (n, length), padded with 0 at their end, that the encoder cannot take: an id beyond its
+        vocabulary, another padding id, or a text with more tokens than it has positions."""
+        require(not x.is_floating_point(), "TextEncoder", f"needs token ids, which are whole numbers, got {x.dtype}")
+        low, high = (int(found) for found in x.aminmax())
+        known = int(self.encoder.get_input_embeddings().num_embeddings)
+        fits = low >= 0 and high < known
+        got = f"the data hold {low if low < 0 else high}"
+        require(fits, "TextEncoder", f"{self._folder} has a vocabulary of {known} (ids 0..{known - 1}), but {got}")
+        padded = bool((x[:, -1] == 0).any())
+        mark = f"{self._folder} has the padding id {self.padding}"
+        require(not padded or self.padding == 0, "TextEncoder", f"{mark}, but the data are padded with 0")
+        longest = int((x != 0).any(0).nonzero().max()) + 1 if padded and high > 0 else x.shape[1]
+        room = _positions(self.encoder)
+        told = f"{self._folder} has positions for {room} tokens, but the data have a text of {longest}"
+        require(room is None or longest <= room, "TextEncoder", told)
 
     def forward(self, x: Tensor, attention: Tensor | None = None) -> Tensor:
         if attention is None:
@@ -72,6 +89,17 @@ def masked(module: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return logits
 
 
+def _positions(encoder: nn.Module) -> int | None:
+    """How many tokens have a position of their own; None where positions are not learnt one by one.
+
+    An embedding of positions with a padding entry p (RoBERTa) counts from p + 1.
+    """
+    for name, part in encoder.named_modules():
+        if name.rpartition(".")[2] == "position_embeddings" and isinstance(part, nn.Embedding):
+            return part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1)
+    return None
+
+
 def _read(folder: Path) -> Any:
     """The encoder of a folder in float32, without the pooling layer that some have and the head does not use."""
     try:
@@ -86,8 +114,8 @@ def _read(folder: Path) -> Any:
         encoder, info = AutoModel.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, output_loading_info=True
         )
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().partition("\n")[0]
+    except Exception as error:  # a damaged folder raises almost anything
+        reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise fail("TextEncoder", f"cannot read {folder}: {reason}") from None
     finally:
         if bar:

@@ -52,14 +52,19 @@ class SpectralLinear(nn.Linear):
     """A linear layer whose weight is divided by its largest singular value: y = (W / sigma(W)) x + b.
 
     sigma is exact, the root of the largest eigenvalue of W W^T (or W^T W, whichever is smaller), where common code
-    keeps a running estimate: there is no state to average or to mix, and `vmap` can take it.
+    keeps a running estimate: there is no state to average or to mix, and `vmap` can take it. Where W W^T is not finite,
+    all outputs are NaN.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         tall = self.weight.shape[0] > self.weight.shape[1]
         matrix = self.weight.t() if tall else self.weight
-        largest = torch.linalg.eigvalsh(matrix @ matrix.t())[-1].clamp_min(torch.finfo(matrix.dtype).tiny).sqrt()
-        return nn.functional.linear(x, self.weight / largest, self.bias)
+        gram = matrix @ matrix.t()
+        finite = torch.isfinite(gram).all()  # LAPACK raises where it is not
+        unit = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        largest = torch.linalg.eigvalsh(torch.where(finite, gram, unit))[-1]
+        largest = largest.clamp_min(torch.finfo(matrix.dtype).tiny).sqrt()
+        return nn.functional.linear(x, self.weight / torch.where(finite, largest, torch.nan), self.bias)
 
 
 def stay(module: nn.Module) -> None:

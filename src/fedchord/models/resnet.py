@@ -51,7 +51,11 @@ class ResNet(nn.Module):
     `stem="imagenet"` (conv 7x7 stride 2, max-pool) with depth 18 is the network of the paper: 11,689,512 for 1,000
     classes. `norm` is "group" (see `parts.groups`) or "batch"; `activation` "relu" or "silu" (Swish); `spectral`
     divides the head's weight by its largest singular value (FedEvg has both). ResNet-9 is the one of the thesis'
-    CIFAR-100 experiments, but with the shortcut of the first stage and with biases in the linear layers.
+    CIFAR-100 experiments, but with the shortcut of the first stage and with biases in the linear layers. ResNet-10 has
+    the widths and strides of the thesis' FedEvg network, which differs: there w/4 groups in the stem and half as many
+    groups as channels in the blocks, no activation after the addition, a last norm (w groups) with activation, and a
+    head on the flattened map instead of its mean. (The ResNet-10 of its AAggFF experiments has 16 groups, the
+    activation after the addition, and averages to 7 x 7: `pool=7`.)
     """
 
     def __init__(

@@ -253,6 +253,7 @@ def study_run(
     from fedchord.studies import progress, study
 
     plan = study.plan(study.load(name), scale, pairs or ())
+    _say_alias(name, plan.study.name)
     folder = out or Path("runs") / plan.study.name
     for label, rule in plan.missing.items():
         typer.echo(f"{label}: method {rule} is not in this version; its row is skipped", err=True)
@@ -263,6 +264,13 @@ def study_run(
     code = _close(outcome, plan, again, study.command("table", plan, name, folder))
     if code:
         raise typer.Exit(code)
+
+
+def _say_alias(name: str, known: str) -> None:
+    from fedchord.studies.study_file import ALIASES
+
+    if name in ALIASES:
+        typer.echo(f"{name} is the study {known}", err=True)
 
 
 def _say(line: str) -> None:
@@ -300,6 +308,7 @@ def study_table(name: Name, pairs: Pairs = None, out: Out = None, scale: Scale =
 
     one_of("study table", "format", form, tables.FORMATS)
     asked = study.load(name)
+    _say_alias(name, asked.name)
     folder = out or Path("runs") / asked.name
     if scale is None and not pairs:
         scale, pairs = study.recorded(folder)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from fedchord.round import Plan
 from fedchord.rules import Algorithm
 from fedchord.studies.files import is_file, read_file
 from fedchord.studies.settings import Scalar, flatten, parse_pairs, read_toml
+from fedchord.sweep import LAMBDAS, check_lambdas
 from fedchord.synthetic.features import check_features
 from fedchord.synthetic.learn import Judge
 from fedchord.synthetic.set import load_set
@@ -120,6 +121,12 @@ class RunConfig:
     judge_privacy: bool | None = _key(
         None, "look for copies of training rows among the samples (default: false)", "judge.privacy"
     )
+    sweep_lambdas: tuple[float, ...] | None = _key(
+        None,
+        "for methods with two models: where between them they are measured, such as 0,0.25,0.5,0.75,1 "
+        "(default: 0, 0.1, ..., 1)",
+        "sweep.lambdas",
+    )
     rounds: int = _key(20, "the number of rounds")
     cohort: int | float | str = _key(5, "clients in a round: a number, a share such as 0.25, or all")
     seed: int = _key(0, "the seed of everything that is random")
@@ -155,14 +162,23 @@ class RunConfig:
         return RunConfig(**known, parameters=tuple(sorted(free.items())))
 
     @staticmethod
-    def from_pairs(pairs: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:
-        """From key=value texts, on top of the settings of a mapping."""
-        return RunConfig.from_values(flatten(base or {}) | parse_pairs(pairs, _WORDS))
+    def from_pairs(
+        pairs: Sequence[str], base: Mapping[str, Any] | None = None, say: Callable[[str], None] | None = None
+    ) -> RunConfig:
+        """From key=value texts, on top of the settings of a mapping.
+
+        If they name another method, parameters that it does not have are left out of the mapping; `say` is told.
+        """
+        below, changes = flatten(base or {}), parse_pairs(pairs, _WORDS)
+        lost = _foreign(below, changes)
+        if lost and say:
+            say(f"{', '.join(lost)} left out: method={changes['method']} has no such parameter")
+        return RunConfig.from_values({k: v for k, v in below.items() if k not in lost} | changes)
 
     @staticmethod
-    def from_toml(path: str | Path, pairs: Sequence[str] = ()) -> RunConfig:
+    def from_toml(path: str | Path, pairs: Sequence[str] = (), say: Callable[[str], None] | None = None) -> RunConfig:
         """From a TOML file, with key=value texts on top."""
-        return RunConfig.from_pairs(pairs, read_toml(path))
+        return RunConfig.from_pairs(pairs, read_toml(path), say)
 
     def with_values(self, **values: Any) -> RunConfig:
         """A copy with some keys changed; write dotted keys as `with_values(**{"split.alpha": 0.1})`."""
@@ -194,8 +210,10 @@ class RunConfig:
 
     def _usual_model(self) -> str:
         """The model unless one is named: by the method, else by the data."""
-        usual = self.algorithm().client.usual
-        if usual and (usual in models.GENERATIVE or self.data not in TABLES):
+        rule = self.algorithm().client
+        usual = catalog.METHODS[self.method].model or rule.usual
+        table = self.data in TABLES or self.data.endswith(".csv")
+        if usual and (usual in models.GENERATIVE or not table):
             return usual
         return "twocnn" if self.data in ("cifar10", "cifar100") else "twonn"
 
@@ -228,6 +246,10 @@ class RunConfig:
         """How clients train, as it was asked for (a client rule may change it: `ClientRule.local`)."""
         names = ("epochs", "batch", "lr", "momentum", "weight_decay", "lr_decay", "lr_step", "clip", "optimiser")
         return Training(**{name: getattr(self, name) for name in names})
+
+    def lambdas(self) -> tuple[float, ...]:
+        """Where models with two ends are measured."""
+        return LAMBDAS if self.sweep_lambdas is None else self.sweep_lambdas
 
     def plan(self) -> Plan:
         """Rounds, cohort and seed."""
@@ -285,7 +307,11 @@ class RunConfig:
         objective = TOKENS if federation.columns["y"].ndim == 2 else BINARY if binary else CLASSIFICATION
         objective = weighted(objective) if self.class_weights else objective
         inputs = federation.inputs if rule.outcome == "samples" else None
-        return Task(lambda: models.build(name, shape, outputs, rule.options()), objective, inputs=inputs)
+        task = Task(lambda: models.build(name, shape, outputs, rule.options()), objective, inputs=inputs)
+        for _, part in task.named_modules():
+            if isinstance(part, models.TextEncoder):
+                part.check(federation.columns["x"])
+        return task
 
     def _parameters(self, rule: str) -> dict[str, Scalar]:
         return {key.partition(".")[2]: value for key, value in self.parameters if key.startswith(f"{rule}.")}
@@ -303,6 +329,7 @@ class RunConfig:
         self._check_newcomers()
         self._check_synthetic()
         self._check_clients()
+        self._check_line()
 
     def _check_names(self) -> None:
         _check_flags(self.algorithm())
@@ -389,6 +416,21 @@ class RunConfig:
         if made["split"] != "natural":
             plan.size(clients - count(self.newcomers or 0, clients))
 
+    def _check_line(self) -> None:
+        """Keys about the line between two models: where it is measured, and from which round on it is trained."""
+        if self.sweep_lambdas is not None:
+            check_lambdas(self.sweep_lambdas, "sweep.lambdas")
+            rising = all(a < b for a, b in zip(self.sweep_lambdas, self.sweep_lambdas[1:], strict=False))
+            require(rising, "sweep.lambdas", f"every lambda must be above the one before, got {self.sweep_lambdas}")
+            if self.sweep_lambdas == LAMBDAS:
+                object.__setattr__(self, "sweep_lambdas", None)  # the same as not to say it
+        begin = getattr(self.algorithm().client, "start_round", None)
+        require(
+            begin is None or begin < self.rounds,
+            "run",
+            f"method.start_round must be below the number of rounds, {self.rounds} (they count from 0), got {begin}",
+        )
+
 
 _FIELDS: tuple[Field[Any], ...] = tuple(f for f in fields(RunConfig) if f.name != "parameters")
 _NAMES: dict[str, str] = {f.name: f.metadata["name"] or f.name for f in _FIELDS}
@@ -406,6 +448,19 @@ def about() -> dict[str, tuple[Any, str]]:
 def _is_free(key: str) -> bool:
     rule, _, name = key.partition(".")
     return rule in RULES and bool(name)
+
+
+def _foreign(base: Mapping[str, Any], changes: Mapping[str, Any]) -> list[str]:
+    """The parameters in `base` that are those of its method, where `changes` name another one that has no such."""
+    name = changes.get("method")
+    if name not in catalog.METHODS or name == base.get("method", RunConfig.method):
+        return []
+    entry, parts = catalog.METHODS[name], {"method": set(catalog.fields(catalog.METHODS[name].client))}
+    for rule, usual, known in (("mixing", entry.mixing, catalog.MIXINGS), ("server", entry.server, catalog.SERVERS)):
+        other = changes.get(rule, base.get(rule))
+        parts[rule] = set(catalog.fields(known.get(other, usual)))
+        parts["method"] |= set() if other else parts[rule]
+    return [key for key in base if _is_free(key) and key.partition(".")[2] not in parts[key.partition(".")[0]]]
 
 
 def _is_number(value: object) -> bool:
@@ -427,12 +482,27 @@ def _typed(name: str, key: str, value: Any) -> Any:
     elif kind == "bool":
         require(isinstance(value, bool), "run", f"{key} must be true or false, got {value!r}")
         return value or None  # false is the same as not to say it
+    elif name == "sweep_lambdas":
+        return _grid(key, value)
     elif name == "newcomers":
         good = _is_number(value)
         require(good, "run", f"newcomers must be a number of clients or a share such as 0.1, got {value!r}")
     elif name == "clients":
         require(value == "all" or _is_number(value), "run", f"clients must be a whole number or all, got {value!r}")
     return value
+
+
+def _grid(key: str, value: Any) -> tuple[float, ...]:
+    """A list of numbers, or the text of one."""
+    text = isinstance(value, str)
+    parts = value.strip("[] ").split(",") if text else value if isinstance(value, list | tuple) else [value]
+    try:
+        found = [float(part) if text else part for part in parts]
+    except ValueError:
+        found = [value]
+    good = all(_is_number(part) for part in found)
+    require(good, "run", f"{key} must be numbers such as 0,0.25,0.5,0.75,1, got {value!r}")
+    return tuple(float(part) for part in found)
 
 
 def _check_flags(algorithm: Algorithm) -> None:

@@ -67,7 +67,8 @@ def check(
 ) -> None:
     """Are these the official files? Sizes, checksums and counts; subsets and re-encoded copies are named.
 
-    Without a name, every data set that is here is checked. Where a file is missing or damaged, the exit code is 2.
+    Without a name, every data set is checked of which a file is here. Where a file is missing or damaged, the exit code
+    is 2.
 
     \b
       fedchord data check mnist cifar10
@@ -77,9 +78,9 @@ def check(
 
     place, bad = _root(root), False
     asked = _sources(names or [])
-    chosen = asked if names else [one for one in asked if not one.embedded and not one.missing(place)]
+    chosen = asked if names else [one for one in asked if len(one.missing(place)) < len(one.files)]
     if not chosen:
-        typer.echo(f"no data set is complete in {place}")
+        typer.echo(f"there is no file of a data set in {place}")
     for number, source in enumerate(chosen):
         found: Entry = entry(source, place, read=not files)
         typer.echo("\n" * (number > 0) + f"{source.name}: {source.title}")
@@ -126,11 +127,11 @@ def get(
     if not facts.downloads:
         typer.echo(f"  it cannot be downloaded by a command: {how(source, place)}")
         raise typer.Exit(2)
-    for line in fetch(name, facts.downloads, place, replace):
+    for line in fetch(name, facts.downloads, place, replace, facts.checksums):
         typer.echo(f"  {line}")
     missing = source.missing(place)
     if missing:
-        typer.echo(f"  still missing: {', '.join(missing)}; see {source.home}")
+        typer.echo(f"  still missing: {', '.join(missing)}; see {source.home}; --replace fetches all of it anew")
         raise typer.Exit(2)
     typer.echo(f"  complete in {place / source.folder}; fedchord data check {name} counts the rows")
 
@@ -142,6 +143,7 @@ def show(
     ] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw the split into this file (.png, .pdf, .svg).")] = None,
     samples: Annotated[Path | None, typer.Option(help="Draw examples into this file (.png, .pdf, .svg).")] = None,
+    root: Root = None,
 ) -> None:
     """The clients of a data set: how many, with how many rows, beside the thesis; and a picture.
 
@@ -161,7 +163,8 @@ def show(
     check_pictures(picture, samples)
     if not is_file(name) and name not in SOURCES:
         raise unknown("data set", name, SOURCES)
-    made = federation_of(name, settings or [])
+    place = [] if root is None or is_file(name) else [f"data.root={root}"]
+    made = federation_of(name, [*place, *(settings or [])])
     for line in statistics_lines(name, made):
         typer.echo(line)
     show_split(made, picture, samples)

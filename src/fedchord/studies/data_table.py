@@ -59,7 +59,7 @@ def entry(source: Source, root: Path, read: bool = True) -> Entry:
         dataset = load(source.name, root)
     except FedchordError as error:
         return Entry(source, "damaged", str(error).removeprefix(f"{source.name}: "), files)
-    word, told = verdict(source, files, loaded_rows(dataset))
+    word, told = verdict(source, files, loaded_rows(dataset), dataset.altered)
     config = RunConfig.from_pairs(settings(source.name, []))
     clients = config.choices()["clients"]
     try:

@@ -26,7 +26,6 @@ from fedchord.studies.folder import RunFolder
 from fedchord.studies.plots import Floats, rounds_of
 from fedchord.studies.summary import Parts
 from fedchord.studies.tables import Run, estimate
-from fedchord.sweep import sweep
 
 Bools = NDArray[np.bool_]
 Cells = Mapping[tuple[str, str], Sequence[Run]]
@@ -223,7 +222,7 @@ def _lowest_losses(run: Run) -> Floats:
     """Every client's loss at the lambda with the lowest mean loss."""
     here = Loaded.of(run.folder)
     parts = here.parts
-    swept = sweep(parts.algorithm, parts.task, parts.federation, here.state, here.memory, "loss", tune=parts.work.tune)
+    swept = parts.swept(here.state, here.memory, "loss")
     assert swept is not None  # the summary has a sweep
     return swept.best_mean()[1].numpy()
 

@@ -78,7 +78,9 @@ FIGURES: dict[str, Kind] = {
         ("APFL", "Ditto", MM, LM),
     ),
     "munu": Kind("accuracy along lambda for 4 mu x 4 nu, both mixings", "2_munu", "perhaps 8 min", _munu),
-    "start": Kind("accuracy and loss over the start of mixing L/T, both mixings", "2_start", "perhaps 5 min", _starts),
+    "start": Kind(
+        "accuracy and loss over the start of mixing L/T, both mixings", "2_start", "perhaps 5 min", _starts, (MM, LM)
+    ),
     "landscape": Kind(
         "loss on the plane through the global model and two clients' own models (FedAvg: their last local copies)",
         "2_landscape",

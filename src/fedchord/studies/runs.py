@@ -154,16 +154,27 @@ class _Session:
 
     def _guarded(self, results: Iterator[RoundResult]) -> Iterator[RoundResult]:
         """The rounds; if samples diverge, the set of the last good round is kept before the error goes on."""
-        last: RoundResult | None = None
+        last: ServerState | None = None
         try:
             for result in results:
-                last = result
+                last = result.state
                 yield result
         except FedchordError:
-            if last is not None and self.folder and self.parts.algorithm.outcome == "samples":
-                self.folder.write_samples(self.parts.drawn(last.state))
-                self.say(f"the set of round {last.round} is kept in {self.folder.samples}")
+            if self.folder and self.parts.algorithm.outcome == "samples":
+                last = last or self._resumed_from()
+                if last is not None:
+                    self.folder.write_samples(self.parts.drawn(last))
+                    self.say(f"the set of round {last.round} is kept in {self.folder.samples}")
             raise
+
+    def _resumed_from(self) -> ServerState | None:
+        """The state in the newest checkpoint; None if there is none that can be read."""
+        assert self.folder is not None
+        try:
+            found = checkpoint.load(self.folder.checkpoints, ClientMemory(), self.parts.config.fingerprint())
+        except FedchordError:
+            return None
+        return found.state if found else None
 
     def _simulate(self, going_on: bool) -> Iterator[RoundResult]:
         parts, config, folder = self.parts, self.parts.config, self.folder

@@ -16,6 +16,7 @@ from fedchord.check import require
 from fedchord.data import SOURCES, Federation, data_root, split_picture, status
 from fedchord.data.facts import FACTS
 from fedchord.data.samples import samples_picture, sizes_picture
+from fedchord.rules import ClientRule
 from fedchord.studies import synthesis
 
 COLUMNS = {
@@ -65,7 +66,7 @@ def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
     lines = [
         f"{protocol['method']}; round {protocol['round']}; {protocol['evaluated']} of {protocol['clients']} clients "
         f"on their own {protocol['split']} rows, each with {protocol['model']}; "
-        f"{protocol['never_sampled']} were never sampled.",
+        f"{protocol['never_sampled']} were never sampled{_alike(protocol)}.",
         *protocol["notes"],
     ]
     for name, values in summary["metrics"].items():
@@ -78,6 +79,14 @@ def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
     sets = ", synthetic.npz, snapshots/" if summary.get("synthetic") else ""
     written = f"{out}: config.toml, rounds.jsonl, summary.json, checkpoints/{sets}" if out else ""
     return [*lines, f"Kept in {written}." if out else "Nothing was kept; add out=FOLDER to keep the run."]
+
+
+def _alike(protocol: dict[str, Any]) -> str:
+    """How many clients of a personal method have no model of their own."""
+    count = protocol.get("global_model", 0)
+    if not count or protocol["model"] == ClientRule.deploys:
+        return ""
+    return f", {count} deploy{'s' if count == 1 else ''} the global model"
 
 
 def newcomer_notes(found: dict[str, Any] | None) -> list[str]:

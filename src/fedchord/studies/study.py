@@ -329,7 +329,7 @@ def _notes(study_plan: Plan, found: Mapping[tuple[str, str], list[Run]], out: Pa
     seeds = len({job.seed for job in study_plan.jobs})
     notes = [f"{numbers}; bold: the best of its column", *tables.spread_notes(found.values(), study.spread)]
     if any(name == "validated" for _, name in map(study.number, study.columns)):
-        notes += tables.unvalidated([Group(tuple(runs)) for runs in found.values()])
+        notes += tables.unvalidated([Group(tuple(runs)) for runs in found.values()], [label for label, _ in found])
     if any(len(runs) < seeds for runs in found.values()):
         notes.append(f"{FEWER} fewer than the {seeds} seeds planned")
     if changes:

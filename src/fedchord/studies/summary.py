@@ -22,7 +22,7 @@ from fedchord.engine.simulate import RoundResult
 from fedchord.evaluate import Evaluation, deployed, evaluate
 from fedchord.local import Training
 from fedchord.newcomers import Welcome, divide, welcome
-from fedchord.rules import Algorithm, ClientRule, ServerState
+from fedchord.rules import Algorithm, ClientRule, RoundInfo, ServerState
 from fedchord.studies.config import RunConfig
 from fedchord.studies.synthesis import synthesis
 from fedchord.sweep import Sweep, sweep, unvalidated
@@ -32,6 +32,10 @@ from fedchord.tensors import Tensors
 
 ROUND_COLUMNS = ("mean", "std", "worst10", "best10", "gini", "gap", "pooled")
 COLUMNS = (*ROUND_COLUMNS, "clients", "undefined", "weighted")
+FEW = 10
+"""A lambda chosen on fewer validation rows is worth a word."""
+FEW_ROWS = f"lambda is chosen on fewer than {FEW} validation rows"
+"""How that note begins."""
 
 
 Numbers = dict[str, dict[str, float | None]]
@@ -81,12 +85,12 @@ class Parts:
         made = evaluation.samples
         return None if made is None else synthesis(self, made, lines, headline(tuple(evaluation.metrics)))
 
-    def swept(self, state: ServerState, memory: ClientMemory) -> Sweep | None:
-        """The headline metric along lambda, for methods with two models."""
+    def swept(self, state: ServerState, memory: ClientMemory, metric: str = "") -> Sweep | None:
+        """A metric (the headline) along lambda, for methods with two models."""
         if self.algorithm.outcome == "samples":
             return None
-        metric = headline(self.task.objective.metrics)
-        return sweep(self.algorithm, self.task, self.federation, state, memory, metric, tune=self.work.tune)
+        metric, lambdas = metric or headline(self.task.objective.metrics), self.config.lambdas()
+        return sweep(self.algorithm, self.task, self.federation, state, memory, metric, lambdas, self.work.tune)
 
     def welcomed(self, state: ServerState) -> Welcome | None:
         """What the newcomers measure with the last model, if there are any."""
@@ -104,8 +108,33 @@ class Parts:
             late, trained = self.newcomers.num_clients, self.federation.num_clients
             found.append(f"newcomers: {late} of {late + trained} clients were kept out of training")
         sweeps = type(self.algorithm.client).endpoints is not ClientRule.endpoints
-        if self.config.validation > 0 and sweeps and (reason := unvalidated(self.federation)):
-            found.append(f"validated: {reason}")
+        if self.config.validation > 0 and sweeps:
+            reason = unvalidated(self.federation)
+            found += [f"validated: {reason}"] if reason else self._few()
+        return found + self._start()
+
+    def _few(self) -> list[str]:
+        """A word about clients whose lambda is chosen on very few rows."""
+        tested = self.federation.test.sizes > 0
+        least = int(self.federation.validation.sizes[tested].min())
+        few = int((self.federation.validation.sizes[tested] < FEW).sum())
+        rows = "row" if least == 1 else "rows"
+        told = f"{FEW_ROWS} of {few} of {int(tested.sum())} clients, the smallest has {least} {rows}"
+        return [told] if few else []
+
+    def _start(self) -> list[str]:
+        """Where mixing never begins, and which of two keys says when it does."""
+        client, config, found = self.algorithm.client, self.config, []
+        keys = [f"method.{key}" for key in ("start_round", "warmup") if f"method.{key}" in dict(config.parameters)]
+        if len(keys) == 2 and getattr(client, "start_round", None) is not None:
+            found.append(f"{config.method}: method.start_round counts, method.warmup does not")
+        mixes = getattr(client, "mixes_in", None)
+        if mixes is not None:
+            last = RoundInfo(config.rounds - 1, config.rounds, self.federation.num_clients, 1, config.lr, 1, key=0)
+            if not mixes(last):
+                mu = getattr(client, "mu", 0)
+                what = f"FedProx with mu={mu:g}" if mu else "FedAvg"
+                found.append(f"{config.method}: mixing begins after the last round, so that training is {what}")
         return found
 
 

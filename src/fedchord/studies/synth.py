@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from fedchord.data import Federation
     from fedchord.studies.config import RunConfig
     from fedchord.synthetic.set import SyntheticSet
@@ -83,8 +85,6 @@ def export(
       fedchord synth export runs/a --to digits.npz
       fedchord synth export runs/a --to pictures
     """
-    import torch
-
     from fedchord.check import fail
     from fedchord.synthetic.set import load_set, save, save_pictures
 
@@ -92,10 +92,7 @@ def export(
     if target.suffix == ".npz":
         save(made, target)
     elif target.suffix == ".pt":
-        try:
-            torch.save(made.batch, target)
-        except (OSError, RuntimeError):
-            raise fail(OWNER, f"{target} cannot be written") from None
+        _write(made.batch, target)
     elif target.suffix:
         raise fail(OWNER, f"the file must end in .npz or .pt, or be a folder, got {str(target)!r}")
     else:
@@ -119,23 +116,24 @@ def train(
       fedchord synth train runs/a --to classifier.pt
       fedchord synth train digits.npz data=mnist split=iid clients=10 --classifier twocnn
     """
-    import torch
-
     from fedchord.synthetic.learn import Judge, judged
-    from fedchord.synthetic.set import load_set
+    from fedchord.synthetic.set import check_fits, load_set
     from fedchord.synthetic.utility import utilities
 
     made = load_set(place)
     judge = Judge(classifier, steps)
     config = _data(place, pairs or [])
+    federation = None if config is None else config.federation()
+    if federation is not None:
+        check_fits(made, federation)
     if to is not None:
         learnt = judged(judge, made, seed)
-        torch.save(learnt.task.state_dict(learnt.model["theta"], learnt.model["buffers"]), to)
+        _write(learnt.task.state_dict(learnt.model["theta"], learnt.model["buffers"]), to)
     typer.echo(f"{judge.told(made.shape)}; seed {seed}")
-    if config is None:
+    if federation is None:
         typer.echo("nothing was measured: name the data, for example data=mnist split=iid clients=10")
     else:
-        _print_utility(utilities(judge, made, config.federation(), seed))
+        _print_utility(utilities(judge, made, federation, seed))
     if to is not None:
         typer.echo(f"wrote {to}")
 
@@ -242,7 +240,21 @@ def _data(place: Path, pairs: list[str]) -> RunConfig | None:
     if place.is_dir():
         require(not pairs, OWNER, f"the data are those of the run, got {' '.join(pairs)}")
         return RunFolder(place).read_config()
-    return RunConfig.from_pairs([*pairs, "cohort=all"]) if pairs else None
+    named = any(pair.partition("=")[0].strip() == "cohort" for pair in pairs)
+    return RunConfig.from_pairs(pairs if named else [*pairs, "cohort=all"]) if pairs else None
+
+
+def _write(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write tensors as a .pt file, in a new folder if need be."""
+    import torch
+
+    from fedchord.check import fail
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(tensors, path)
+    except (OSError, RuntimeError):
+        raise fail(OWNER, f"{path} cannot be written") from None
 
 
 def _print_utility(found: Utilities) -> None:
@@ -251,6 +263,7 @@ def _print_utility(found: Utilities) -> None:
     official = found.synthetic.official is not None
     lines = []
     rows = {"synthetic": found.synthetic, "as many real samples": found.upper, "random labels": found.lower}
+    rows |= {} if found.real is None else {"all real training rows": found.real}
     metrics = [name for name in ("auroc", "top1") if name in found.synthetic.clients]
     for title, one in rows.items():
         line = [title]

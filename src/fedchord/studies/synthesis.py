@@ -2,7 +2,8 @@
 
 `numbers` holds what tables can show, each with a mean like any metric: `official` (the headline metric on the official
 test rows), `upper` and `lower` (the bounds on the clients' rows; `..._official` on the official ones), `frechet` and
-`kid` (with `real_frechet` and `real_kid` of as many real samples), `membership`.
+`kid` (with `real_frechet` and `real_kid` of as many real samples), `membership`; of rows that are vectors also `real`,
+the same recipe on all clients' training rows.
 """
 
 from __future__ import annotations
@@ -52,9 +53,11 @@ def synthesis(parts: Parts, made: SyntheticSet, lines: Sequence[dict[str, Any]],
 
 
 def _bounds(found: Utilities, headline: str) -> Numbers:
-    """The headline metric of the three classifiers."""
+    """The headline metric of the classifiers."""
     numbers: Numbers = {}
-    for name, one in (("upper", found.upper), ("lower", found.lower)):
+    for name, one in (("upper", found.upper), ("lower", found.lower), ("real", found.real)):
+        if one is None:
+            continue
         numbers[name] = {"mean": one.clients[headline], "std": one.spread[headline]}
         numbers |= _official(f"{name}_official", one, headline)
     return _official("official", found.synthetic, headline) | numbers
@@ -101,18 +104,23 @@ def notes(found: dict[str, Any]) -> list[str]:
     told = [
         f"{found['samples']} samples, {found['per_class']} per class; classifier: {found['classifier']}.",
         f"{metric}, mean over clients: synthetic {_n(own)}, as many real samples {_n(numbers['upper']['mean'])}, "
-        f"random labels {_n(numbers['lower']['mean'])}.",
+        f"random labels {_n(numbers['lower']['mean'])}{_all_real(numbers, 'real')}.",
     ]
     if "official" in numbers:
         first, *bounds = (_n(numbers[key]["mean"]) for key in ("official", "upper_official", "lower_official"))
         told.append(
-            f"{metric} on the official test rows: synthetic {first}, real samples {bounds[0]}, labels {bounds[1]}."
+            f"{metric} on the official test rows: synthetic {first}, real samples {bounds[0]}, labels {bounds[1]}"
+            f"{_all_real(numbers, 'real_official')}."
         )
     if found["quality"]:
         told += quality_notes(found["quality"])
     if found["privacy"]:
         told += privacy_notes(found["privacy"])
     return told + list(found["traffic"]["told"])
+
+
+def _all_real(numbers: Numbers, name: str) -> str:
+    return f", all real training rows {_n(numbers[name]['mean'])}" if name in numbers else ""
 
 
 def quality_notes(near: dict[str, Any]) -> list[str]:

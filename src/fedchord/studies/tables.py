@@ -24,8 +24,9 @@ from rich.text import Text
 
 from fedchord.check import FedchordError, one_of, unknown
 from fedchord.metrics import HIGHER_IS_BETTER, over_seeds
+from fedchord.rules import ClientRule
 from fedchord.studies.config import INDIFFERENT
-from fedchord.studies.summary import headline
+from fedchord.studies.summary import FEW_ROWS, headline
 
 FORMATS = ("rich", "markdown", "latex", "csv")
 SCALES = ("percent", "raw")
@@ -36,10 +37,12 @@ COLUMNS = (*SPREAD_OF, "std", "worst10", "best10", "gini", "gap", "pooled", "wei
 SHARES = frozenset({"top1", "top5", "auroc"})
 """Metrics between 0 and 1 that are printed in percent, as papers do."""
 SAMPLES = (
-    *("official", "upper", "upper_official", "lower", "lower_official", "membership"),
+    *("official", "upper", "upper_official", "lower", "lower_official", "real", "real_official", "membership"),
     *("frechet", "kid", "real_frechet", "real_kid"),
 )
-"""Numbers of runs that end with samples (see `synthesis`), which have a mean like metrics; the first six are shares."""
+"""Numbers of runs that end with samples (see `synthesis`), with a mean like metrics; the first eight are shares."""
+NO_CONTEST = frozenset(SAMPLES) - {"official", "frechet", "kid"}
+"""Those with no best: bounds, numbers of real samples, and `membership`."""
 COUNTS = frozenset({"clients", "undefined"})
 LOWER_IS_BETTER = frozenset({"std", "gini", "gap"})
 SIDE_ISSUES = INDIFFERENT | {"seed"}
@@ -47,7 +50,8 @@ SIDE_ISSUES = INDIFFERENT | {"seed"}
 PROBLEM = ("data", "split", "clients", "newcomers", "noise", "test", "validation")
 """Run keys (with their parameters, such as split.alpha) that decide the problem; only equals are compared for bold."""
 DASH, DAGGER = "-", "†"
-AS_SET = "as set"
+AS_SET, ALL, UNTOLD = "as set", "all", "not counted"
+"""Facts that need no line where no run has another one."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +241,7 @@ def factor(metric: str, column: str, scale: str = "percent") -> int:
     """What a number is multiplied by before printing: 100 for accuracies and for Gini coefficients."""
     if scale == "raw" or column in COUNTS:
         return 1
-    return 100 if metric in SHARES or metric in SAMPLES[:6] or column == "gini" else 1
+    return 100 if metric in SHARES or metric in SAMPLES[:8] or column == "gini" else 1
 
 
 def head_of(metric: str, column: str, scale: str = "percent") -> str:
@@ -257,7 +261,7 @@ def cell_of(found: Estimate | None, metric: str, column: str, scale: str = "perc
 def mark_best(cells: Sequence[Cell], metric: str, column: str) -> list[Cell]:
     """The best of several cells in bold, and all that print the same number; nothing where there is no contest."""
     numbers = [cell.rounded for cell in cells if not math.isnan(cell.rounded)]
-    if len(numbers) < 2 or column in COUNTS:
+    if len(numbers) < 2 or column in COUNTS or metric in NO_CONTEST:
         return list(cells)
     higher = metric in (*HIGHER_IS_BETTER, "official") and column not in LOWER_IS_BETTER
     top = max(numbers) if higher else min(numbers)
@@ -337,13 +341,21 @@ def why_unvalidated(run: Run) -> str:
     return told[0] if told else "its clients have no validation rows; run it with validation=0.1"
 
 
-def unvalidated(groups: Sequence[Group]) -> list[str]:
-    """One line for each group whose column `validated` is empty."""
-    found = [
-        (label, next(filter(None, map(why_unvalidated, g.runs)), ""))
-        for g, label in zip(groups, labels(groups), strict=True)
-    ]
-    return [f"{label}: no validated values: {reason}" for label, reason in found if reason]
+def unvalidated(groups: Sequence[Group], names: Sequence[str] = ()) -> list[str]:
+    """Why the column `validated` is empty, and where it rests on few rows: one line for groups with the same reason."""
+    found: dict[str, dict[str, None]] = {}
+    for g, name in zip(groups, names or labels(groups), strict=True):
+        reason = next(filter(None, map(why_unvalidated, g.runs)), "")
+        few = next(filter(None, map(_few_rows, g.runs)), "")
+        for line in [f"no validated values: {reason}" if reason else "", few]:
+            found.setdefault(line, {})[name] = None
+    return [f"{', '.join(who)}: {line}" for line, who in found.items() if line]
+
+
+def _few_rows(run: Run) -> str:
+    """The note on few validation rows, if the run has one."""
+    notes = run.summary.get("protocol", {}).get("notes") or ()
+    return next((note for note in notes if note.startswith(FEW_ROWS)), "")
 
 
 def protocol(groups: Sequence[Group], names: Sequence[tuple[str, ...]]) -> list[str]:
@@ -362,7 +374,7 @@ def protocol(groups: Sequence[Group], names: Sequence[tuple[str, ...]]) -> list[
         clear = [kind for kind in kinds if _clear([{name[kind] for name in who} for who in by_value.values()])]
         kind = clear[0] if clear else kinds[-1]
         parts = [f"{value} [{', '.join(dict.fromkeys(n[kind] for n in who))}]" for value, who in by_value.items()]
-        if list(by_value) == [AS_SET]:
+        if set(by_value) <= {AS_SET, ALL, UNTOLD}:
             continue
         lines.append(f"{fact}: {'; '.join(parts) if len(by_value) > 1 else next(iter(by_value))}")
     return lines
@@ -376,7 +388,6 @@ def _clear(sets: Sequence[set[str]]) -> bool:
 def _facts(g: Group) -> dict[str, str]:
     told = [run.summary.get("protocol", {}) for run in g.runs]
     get = told[0].get
-    never = sorted({p.get("never_sampled", 0) for p in told})
     method = str(g.config.get("method"))
     changed = [note.removeprefix(f"{method}: ") for note in get("notes") or () if note.startswith(method)]
     rest = f" ({get('without_rows')} have no rows there)" if get("without_rows") else ""
@@ -384,10 +395,24 @@ def _facts(g: Group) -> dict[str, str]:
         "model": str(get("model", "not written")),
         "measured on": f"{get('split', '?')} rows of {get('evaluated', '?')} of {get('clients', '?')} clients{rest}",
         "after round": str(get("round", "?")),
-        "clients never sampled": " to ".join(str(n) for n in sorted({never[0], never[-1]})),
+        "clients never sampled": _range([p.get("never_sampled", 0) for p in told]),
+        "clients that deploy the global model": _alike(told),
         "seeds": ", ".join(str(run.seed) for run in g.runs),
         "local training": "; ".join(changed) or AS_SET,
     }
+
+
+def _range(counts: Sequence[int]) -> str:
+    """A number, or the lowest and the highest."""
+    return " to ".join(str(n) for n in sorted({min(counts), max(counts)}))
+
+
+def _alike(told: Sequence[dict[str, Any]]) -> str:
+    """How many clients have no model of their own; where one model is for all there is nothing to count."""
+    if told[0].get("model") == ClientRule.deploys:
+        return ALL
+    counts = [p["global_model"] for p in told if "global_model" in p]
+    return _range(counts) if len(counts) == len(told) else UNTOLD
 
 
 def _with_daggers(cells: Sequence[Cell], found: Sequence[Estimate | None]) -> list[Cell]:
@@ -439,6 +464,8 @@ def word(value: Any) -> str:
     """A run key's value as it is printed."""
     if value is None:
         return ""
+    if isinstance(value, list):
+        return ",".join(word(part) for part in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from fedchord import rng
 from fedchord.check import require
-from fedchord.data.federation import Federation, prepare
+from fedchord.data.federation import Federation
 from fedchord.synthetic.features import Extractor
-from fedchord.synthetic.set import OWNER, Bound, SyntheticSet, check_range
+from fedchord.synthetic.set import OWNER, Bound, SyntheticSet, check_range, same_ends
 
 PAIRS = 1 << 22
 """How many kernel values are held at a time."""
@@ -105,6 +105,8 @@ class Real:
     high: Bound
     which: str
     """Which rows they are, in words."""
+    observed: bool = False
+    """Whether the range was read off training rows, so that other rows may lie outside."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -123,14 +125,14 @@ def reference(federation: Federation, rows: int = 0) -> Real:
         order = rng.permutation(rng.key(0, "reference"), len(columns["y"]))[:rows].sort().values
         columns = {name: column[order] for name, column in columns.items()}
         which = f"{rows} of {which}"
-    batch = prepare({name: columns[name] for name in ("x", "y")})
-    return Real(batch["x"], batch["y"], inputs.low, inputs.high, which)
+    batch = federation.ready({name: columns[name] for name in ("x", "y")})
+    return Real(batch["x"], batch["y"], inputs.low, inputs.high, which, inputs.observed)
 
 
 def members(federation: Federation) -> Real:
     """All clients' training rows."""
     batch, inputs = federation.batch(federation.train.rows), federation.inputs
-    return Real(batch["x"], batch["y"], inputs.low, inputs.high, "all clients' training rows")
+    return Real(batch["x"], batch["y"], inputs.low, inputs.high, "all clients' training rows", inputs.observed)
 
 
 def pick(federation: Federation, spc: int, key: int) -> Real:
@@ -140,7 +142,8 @@ def pick(federation: Federation, spc: int, key: int) -> Real:
     labels = federation.columns["y"][rows]
     picked = torch.cat([rows[labels == label][:spc] for label in range(federation.classes)])
     batch, inputs = federation.batch(picked), federation.inputs
-    return Real(batch["x"], batch["y"], inputs.low, inputs.high, f"{len(picked)} training rows, {spc} per class")
+    which = f"{len(picked)} training rows, {spc} per class"
+    return Real(batch["x"], batch["y"], inputs.low, inputs.high, which, inputs.observed)
 
 
 @dataclass(frozen=True)
@@ -174,11 +177,10 @@ def quality(made: SyntheticSet, federation: Federation, extract: Extractor, rows
 
 
 def same_range(made: SyntheticSet, real: Real) -> None:
-    """Refuse sets in different ranges or of different shapes: their features cannot be compared."""
+    """Refuse sets of different shapes or in different ranges: their features cannot be compared. Real rows must lie in
+    their range where it is declared (bytes, pictures), not where it was read off training rows."""
     shapes = made.shape, tuple(real.x.shape[1:])
     require(shapes[0] == shapes[1], made.owner, f"samples have shape {shapes[0]}, the real rows {shapes[1]}")
-    for name, one, other in (("lower", made.low, real.low), ("upper", made.high, real.high)):
-        same = bool((torch.as_tensor(one) == torch.as_tensor(other)).all())
-        told = f"{float(torch.as_tensor(one).min()):g} and {float(torch.as_tensor(other).min()):g}"
-        require(same, made.owner, f"both sets must be in the same range, got the {name} ends {told}")
-    check_range("real rows", "x", real.x, real.low, real.high)
+    same_ends(made, real.low, real.high)
+    if not real.observed:
+        check_range("real rows", "x", real.x, real.low, real.high)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,20 @@ SET = "synthetic.npz"
 """The file with the final set in a run's folder."""
 SLACK = 1e-5
 """How far a value may lie outside the declared range (a share of it) by rounding."""
+NEAR = 0.1
+"""How much (a share of it) two ranges of numbers may differ that were read off training rows."""
+
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    zipfile.BadZipFile,
+    zlib.error,
+    AttributeError,
+    TypeError,
+    NotImplementedError,
+)
+"""What numpy raises for files that are damaged or no .npz files."""
 
 Bound = float | Tensor
 """An end of a range: one number, or one per feature."""
@@ -44,7 +59,7 @@ class SyntheticSet:
     owner: str = OWNER
 
     def __post_init__(self) -> None:
-        rows, owner = len(self.x), self.owner
+        rows, owner = len(self.x) if self.x.ndim else 0, self.owner
         whole(owner, "classes", self.classes, 1)
         require(rows > 0, owner, "the set has no rows")
         require(self.x.dtype == torch.float32 and self.x.ndim > 1, owner, "x must hold rows of float32 numbers")
@@ -99,6 +114,32 @@ def check_range(owner: str, name: str, x: Tensor, low: Bound, high: Bound) -> No
         raise fail(owner, f"{name} must lie in {shown}, got values from {least:g} to {most:g}")
 
 
+def same_ends(made: SyntheticSet, low: Bound, high: Bound, slack: float = 0.0) -> None:
+    """Refuse a set whose range is not [low, high], up to a share `slack` of it."""
+    least, most = (torch.as_tensor(end, dtype=torch.float32) for end in (low, high))
+    for name, bound, end in (("lower", made.low, least), ("upper", made.high, most)):
+        own = torch.as_tensor(bound, dtype=torch.float32)
+        alike = not own.ndim or not end.ndim or own.shape == end.shape
+        same = alike and bool(((own - end).abs() <= slack * (most - least)).all())
+        told = f"{float(own.min()):g} and {float(end.min()):g}"
+        require(same, made.owner, f"both sets must be in the same range, got the {name} ends {told}")
+
+
+def check_fits(made: SyntheticSet, federation: Federation) -> None:
+    """Refuse a set of another shape, of other classes or in another range than the data's.
+
+    The range of numbers is read off training rows and differs a little between splits: of pictures, a tenth of it is
+    allowed; of vectors nothing is compared, and the set is assumed to be in the units of the rows.
+    """
+    inputs, name = federation.inputs, federation.name
+    fits = made.shape == inputs.shape
+    require(fits, OWNER, f"the samples have shape {made.shape}, the rows of {name} {inputs.shape}")
+    fits = made.classes == federation.classes
+    require(fits, OWNER, f"the set has {made.classes} classes, {name} has {federation.classes}")
+    if not inputs.observed or len(inputs.shape) > 1:
+        same_ends(made, inputs.low, inputs.high, NEAR if inputs.observed else 0.0)
+
+
 def drawn(algorithm: Algorithm, task: Task, federation: Federation, state: ServerState, seed: int) -> SyntheticSet:
     """The server's synthetic set after a round, checked against the shape and the range of the data."""
     batch = algorithm.client.synthesise(task, state.broadcast, rng.key(seed, "synthesise", state.round))
@@ -129,21 +170,26 @@ def save(made: SyntheticSet, path: str | Path) -> Path:
 
 
 def load(path: str | Path) -> SyntheticSet:
-    """Read a file of `save`. Any .npz with x and y is taken; without low and high its range is [0, 1]."""
+    """Read a file of `save`. Any .npz with x and y is taken; without low and high its range is [0, 1], and bytes are
+    divided by 255."""
     file = Path(path)
     require(file.is_file(), OWNER, f"{path}: no such file")
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in ("x", "y", "low", "high", "classes") if key in stored}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError, TypeError):
+    except UNREADABLE:
         raise fail(OWNER, f"{path} is not a readable .npz file of plain arrays") from None
     for needed in ("x", "y"):
         require(needed in arrays, OWNER, f"{path} has no array {needed}")
-    x, y = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"]).to(torch.int64)
-    x = x.to(torch.float32) / 255 if x.dtype == torch.uint8 else x.to(torch.float32)
-    low, high = _bound(arrays.get("low"), 0.0), _bound(arrays.get("high"), 1.0)
-    classes = int(arrays["classes"]) if "classes" in arrays else int(y.max()) + 1 if len(y) else 1
-    return SyntheticSet(x, y, low, high, classes, str(path))
+    numbers = {name: _numbers(str(path), name, array) for name, array in arrays.items()}
+    x = numbers["x"].to(torch.float32) / (255 if arrays["x"].dtype == np.uint8 else 1)
+    y = numbers["y"].to(torch.int64)
+    require(bool((y == numbers["y"]).all()), str(path), "y must hold labels, which are whole numbers")
+    low, high = (_bound(str(path), name, numbers.get(name), end, x) for name, end in (("low", 0.0), ("high", 1.0)))
+    classes = numbers.get("classes", y.max() + 1 if y.numel() else torch.tensor(1))
+    told = f"classes must be one whole number, got {_shown(classes)}"
+    require(classes.numel() == 1 and float(classes).is_integer(), str(path), told)
+    return SyntheticSet(x, y, low, high, int(classes), str(path))
 
 
 def load_set(place: str | Path) -> SyntheticSet:
@@ -156,10 +202,27 @@ def load_set(place: str | Path) -> SyntheticSet:
     return load(path)
 
 
-def _bound(stored: np.ndarray | None, default: float) -> Bound:
-    if stored is None:
+def _numbers(owner: str, name: str, stored: np.ndarray) -> Tensor:
+    """An array of real numbers as a tensor."""
+    require(stored.dtype.kind in "biuf", owner, f"{name} must hold numbers, got {stored.dtype.name}")
+    return torch.from_numpy(stored.astype(np.float64 if stored.dtype.kind == "f" else np.int64))
+
+
+def _bound(owner: str, name: str, bound: Tensor | None, default: float, x: Tensor) -> Bound:
+    """An end of the range: one number, or as many as fit a row."""
+    if bound is None:
         return default
-    return float(stored) if stored.ndim == 0 else torch.from_numpy(stored)
+    shape = tuple(x.shape[1:])
+    try:
+        fits = torch.broadcast_shapes(bound.shape, shape) == shape
+    except RuntimeError:
+        fits = False
+    require(fits, owner, f"{name} must be one number or fit rows of shape {shape}, got {_shown(bound)}")
+    return float(bound) if bound.ndim == 0 else bound.to(torch.float32)
+
+
+def _shown(array: Tensor) -> str:
+    return f"{array.item():g}" if array.numel() == 1 else f"shape {tuple(array.shape)}"
 
 
 def save_pictures(made: SyntheticSet, folder: str | Path) -> int:

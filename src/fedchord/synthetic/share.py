@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedchord.check import fail, one_of, require, whole
 from fedchord.data.federation import Federation, Ragged
-from fedchord.synthetic.set import OWNER, SyntheticSet, as_bytes
+from fedchord.synthetic.set import OWNER, SyntheticSet, as_bytes, check_fits
 
 ADDS = ("all", "poor", "missing")
 
@@ -20,15 +20,15 @@ def share(federation: Federation, made: SyntheticSet, add: str = "all", least: i
     `add` is "all" (every client gets the whole set: public data for FedAvg), "poor" (clients with fewer training rows
     than `least`, by default the median over clients, get the whole set), or "missing" (every client gets the rows of
     the classes of which it has fewer than `least`, by default fewer than the set has). Weights by size count the new
-    rows.
+    rows. The set must be in the range of the data; rows that are vectors of numbers are taken as they are, in the units
+    of the clients' rows.
     """
     one_of(OWNER, "add", add, ADDS)
     x, y = federation.columns["x"], federation.columns["y"]
     shape, inputs = tuple(x.shape[1:]), federation.inputs
     require(set(federation.columns) == {"x", "y"}, OWNER, f"{federation.name} has columns that the set has not")
     require(made.shape == shape, OWNER, f"the samples have shape {made.shape}, the rows of {federation.name} {shape}")
-    fits = made.classes == federation.classes
-    require(fits, OWNER, f"the set has {made.classes} classes, {federation.name} has {federation.classes}")
+    check_fits(made, federation)
     wanted = _wanted(federation, made, add, least)
     require(bool(wanted.any()), OWNER, f"add={add}: no client is to get a row; raise least, or add to all")
     new = torch.arange(len(y), len(y) + len(made.y))
@@ -37,7 +37,7 @@ def share(federation: Federation, made: SyntheticSet, add: str = "all", least: i
     if x.dtype == torch.uint8:
         values = as_bytes(made.x, inputs.low, inputs.high)
     elif x.is_floating_point():
-        values = made.x.to(x.dtype)
+        values = (made.x if federation.pictures is None else inputs.to_unit(made.x)).to(x.dtype)
     else:
         raise fail(OWNER, f"rows of {federation.name} are {x.dtype}; only numbers and bytes can be added to")
     columns = {"x": torch.cat([x, values]), "y": torch.cat([y, made.y])}

@@ -1,7 +1,8 @@
 """What a synthetic set is good for: the fixed classifier on clients' rows and on the official test rows, with bounds.
 
 The upper bound is the same recipe on as many real training rows (as many of each class), the lower bound the same
-recipe on the synthetic samples with their labels dealt out at random.
+recipe on the synthetic samples with their labels dealt out at random. For rows that are vectors, `real` is the same
+recipe on all clients' training rows.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from fedchord import rng
-from fedchord.data.federation import Federation, prepare
+from fedchord.data.federation import Federation
 from fedchord.evaluate import ROWS, everyone
 from fedchord.metrics import by_client
 from fedchord.synthetic.learn import Judge, Learnt, judged, learn
@@ -40,16 +41,23 @@ class Utilities:
     synthetic: Utility
     upper: Utility
     lower: Utility
+    real: Utility | None = None
+    """Of all training rows; for vectors only."""
 
 
 def utilities(judge: Judge, made: SyntheticSet, federation: Federation, seed: int) -> Utilities:
-    """Train the classifier on the synthetic set, on real rows and on random labels, and measure all three."""
+    """Train the classifier on the synthetic set, on as many real rows, on random labels and, for vectors, on all real
+    rows, and measure them all."""
     key = rng.key(seed, "judge")
     real = pick(federation, made.spc, rng.key(seed, "upper"))
     dealt = made.y[rng.permutation(rng.key(seed, "lower"), len(made.y))]
     upper = learn(judge, {"x": real.x, "y": real.y}, made.classes, key)
     lower = learn(judge, {"x": made.x, "y": dealt}, made.classes, key)
-    return Utilities(*(utility(found, federation) for found in (judged(judge, made, seed), upper, lower)))
+    found = [judged(judge, made, seed), upper, lower]
+    if len(made.shape) == 1:
+        every = federation.batch(federation.train.rows)
+        found.append(learn(judge, {"x": every["x"], "y": every["y"]}, made.classes, key))
+    return Utilities(*(utility(one, federation) for one in found))
 
 
 def utility(learnt: Learnt, federation: Federation) -> Utility:
@@ -65,7 +73,7 @@ def official(learnt: Learnt, federation: Federation) -> Numbers | None:
         return None
     task, parts = learnt.task, []
     for rows in torch.arange(len(federation.holdout["y"])).split(ROWS):
-        batch: Batch = prepare({name: column[rows] for name, column in federation.holdout.items()})
+        batch: Batch = federation.ready({name: column[rows] for name, column in federation.holdout.items()})
         outputs = task.outputs(learnt.model["theta"], learnt.model["buffers"], batch)
         parts.append(task.objective.predictions(outputs, batch))
     scores, labels = (torch.cat(column) for column in zip(*parts, strict=True))

@@ -103,6 +103,9 @@ def read_images(owner: str, path: Path, label: str) -> tuple[NDArray[np.uint8], 
     require(fits, owner, f"{path}: data must be bytes of (n, 3072), got {got}")
     whole = isinstance(batch[label], list) and all(isinstance(value, int) for value in batch[label])
     require(whole, owner, f"{path}: {label} must be a list of whole numbers")
-    labels = np.array(batch[label], dtype=np.int64)
+    try:
+        labels = np.array(batch[label], dtype=np.int64)
+    except OverflowError:
+        raise fail(owner, f"{path}: {label} must be whole numbers of at most 64 bits") from None
     require(len(labels) == len(data), owner, f"{path} holds {len(labels)} labels for {len(data)} images")
     return data.reshape(-1, 3, 32, 32), labels

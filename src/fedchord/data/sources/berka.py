@@ -1,9 +1,10 @@
 """Berka: does a loan of a Czech bank fail, in seven regions, which are the clients (PKDD'99 Discovery Challenge).
 
-Licence: none is stated. Source: the page of the challenge; the checksum of its archive is not known to us. Read are
-loan, account, district, order and trans of the eight tables (`;` between cells, a header line, `?` for a missing
-value). Where trans.asc, with its million lines, is not at hand, trans_by_account.csv may stand in: a line per account
-with account_id, derived_num_trans, derived_mean_amount and derived_mean_balance (empty where it is not known).
+Licence: none is stated. Source: data_berka.zip of the page of the challenge, MD5 88d001738478c5e348a0896878f2433c (the
+sum of a public loader; the makers publish none), which `get` checks. Layout: `berka/NAME.asc`. Read are loan, account,
+district, order and trans of the eight tables (`;` between cells, a header line, `?` for a missing value). Where
+trans.asc, with its million lines, is not at hand, trans_by_account.csv may stand in: a line per account with
+account_id, derived_num_trans, derived_mean_amount and derived_mean_balance (empty where it is not known).
 
 One row per loan. 13 numbers: amount, duration and payments of the loan; days from the opening of the account to the
 loan; inhabitants (A4), average salary (A11), entrepreneurs (A14), mean unemployment (A12, A13) and mean crimes (A15,

@@ -94,6 +94,7 @@ def read(root: Path, skip_damaged: bool = False) -> DataSet:
         groups=client,
         group_names=tuple(names),
         origin=_origin(len(names), len(part), lists, leaf, facts),
+        altered=_other_sizes(facts["other"]),
         parts=part.to(torch.int8) if leaf else None,
     )
 
@@ -153,8 +154,12 @@ def _origin(persons: int, rows: int, lists: list[Path], leaf: bool, facts: dict[
     if changed:
         told += f"; not the official file by its MD5 sum: {', '.join(changed)}"
     if facts["other"]:
-        told += f"; {facts['other']} pictures are not {SIZE[0]}x{SIZE[1]}, so not the official ones"
+        told += f"; {_other_sizes(facts['other'])}"
     return f"{told}; results are not comparable with published ones.{skipped_note(facts['skipped'])}"
+
+
+def _other_sizes(count: int) -> str:
+    return f"{count} pictures are not {SIZE[0]}x{SIZE[1]}, so not the official ones" if count else ""
 
 
 def _source(files: tuple[tuple[str, ...], ...]) -> Source:

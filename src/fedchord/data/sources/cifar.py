@@ -1,4 +1,15 @@
-"""CIFAR-10 and CIFAR-100: photographs, 32x32 RGB (Krizhevsky, 2009), from the official Python batches."""
+"""CIFAR-10 and CIFAR-100: photographs, 32x32 RGB, 10 and 100 classes (Krizhevsky, 2009).
+
+Licence: none is stated. Source: cifar-10-python.tar.gz (MD5 c58f30108f718f92721af3b95e74349a) and
+cifar-100-python.tar.gz (MD5 eb9058c3a382ffc7106e4002c42a8d85) of www.cs.toronto.edu/~kriz, unpacked; the MD5 sums of
+the files in them are in `facts`, and files with other sums load and are told in `origin`. Layout:
+`cifar-10-batches-py/data_batch_1` to `data_batch_5` and `test_batch`; `cifar-100-python/train` and `test`. They are
+pickles, and are read by a reader that runs nothing (`batches`). Labels of CIFAR-100 are the 100 fine ones.
+
+The training part, 50,000 rows, is what clients share by a split; there are no clients of its own. The thesis has 50,
+100 and 500 clients with two shards each for CIFAR-10, and 100 by Dirichlet for CIFAR-100. The test part, 10,000 rows,
+is the holdout. Pixels are stored as bytes and batched as numbers in [0, 1].
+"""
 
 from __future__ import annotations
 

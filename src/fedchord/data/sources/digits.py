@@ -1,4 +1,12 @@
-"""The embedded handwritten digits of scikit-learn: real data, no download."""
+"""Digits: handwritten digits, 8x8 grey, 10 classes, which come with scikit-learn (Alpaydin and Kaynak, 1998).
+
+Licence: CC BY 4.0 (UCI, data set 80), scikit-learn is BSD 3-Clause. Source: `sklearn.datasets.load_digits`, a copy of
+the test part of the UCI set; nothing is downloaded, and there are no files under the data root. A pixel is a whole
+number 0 to 16, divided by 16 here.
+
+1,797 rows, 174 to 183 of a class, are what clients share by a split: 13 persons wrote them, but the copy does not say
+who wrote which. There is no holdout. The thesis does not use it.
+"""
 
 from __future__ import annotations
 

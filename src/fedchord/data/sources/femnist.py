@@ -33,17 +33,16 @@ def _load(root: Path) -> DataSet:
 def _encode(where: str, x: list[Any], y: list[Any]) -> dict[str, NDArray[Any]]:
     try:
         pixels = np.asarray(x, dtype=np.float64)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise fail("femnist", f"{where}: x must hold {SIDE * SIDE} numbers per row") from None
     fits = pixels.ndim == 2 and pixels.shape[1] == SIDE * SIDE
     require(fits, "femnist", f"{where}: x must hold {SIDE * SIDE} numbers per row, got {pixels.shape[1:]}")
     levels = np.rint(255 * pixels)
     whole = bool(np.all(np.abs(255 * pixels - levels) < 0.01) and levels.min() >= 0 and levels.max() <= 255)
     require(whole, "femnist", f"{where}: pixels must be whole 255ths between 0 and 1, as LEAF writes them")
-    labels = np.asarray(y)
-    known = labels.ndim == 1 and labels.dtype.kind in "iu" and labels.min() >= 0 and labels.max() < CLASSES
-    require(bool(known), "femnist", f"{where}: y must hold whole numbers 0..{CLASSES - 1}")
-    return {"x": levels.astype(np.uint8).reshape(-1, 1, SIDE, SIDE), "y": labels.astype(np.int64)}
+    known = all(type(label) is int and 0 <= label < CLASSES for label in y)
+    require(known, "femnist", f"{where}: y must hold whole numbers 0..{CLASSES - 1}")
+    return {"x": levels.astype(np.uint8).reshape(-1, 1, SIDE, SIDE), "y": np.array(y, np.int64)}
 
 
 SOURCE = Source(

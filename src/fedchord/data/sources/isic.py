@@ -61,7 +61,10 @@ def read(root: Path, skip_damaged: bool = False) -> DataSet:
     there = [path for path, _ in items if path.is_file()]
     columns, facts = cached("isic", root, [table, *there], f"{STORED} {skip_damaged}", build)
     centre, part = columns.pop("centre"), columns.pop("part")
-    enlarged = f" {facts['small']} pictures were smaller than {STORED} pixels and were enlarged." * bool(facts["small"])
+    small_ones = (
+        f"{facts['small']} pictures were smaller than {STORED} pixels and were enlarged" if facts["small"] else ""
+    )
+    enlarged = f" {small_ones}." * bool(small_ones)
     return DataSet(
         "isic",
         columns,
@@ -72,6 +75,7 @@ def read(root: Path, skip_damaged: bool = False) -> DataSet:
         parts=part,
         shown=PLAIN,
         augmented=VARIED,
+        altered=small_ones,
     )
 
 

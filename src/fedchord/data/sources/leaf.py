@@ -59,9 +59,11 @@ def read_users(owner: str, path: Path) -> Iterator[tuple[str, list[Any], list[An
     users, data = held["users"], held["user_data"]
     fits = isinstance(users, list) and isinstance(data, dict)
     require(fits, owner, f"{path}: users must be a list and user_data a dict")
+    odd = [type(user).__name__ for user in users if not isinstance(user, str | int)]
+    require(not odd, owner, f"{path}: users must be names, got a {odd[0] if odd else ''}")
     stray = sorted(set(data) ^ {str(user) for user in users})
     require(not stray, owner, f"{path}: user {stray[0] if stray else ''} is not in both users and user_data")
-    require(len(set(users)) == len(users), owner, f"{path}: a user is listed twice")
+    require(len(data) == len(users), owner, f"{path}: a user is listed twice")
     for user in users:
         rows = data[str(user)]
         whole = isinstance(rows, dict) and all(isinstance(rows.get(key), list) for key in "xy")
@@ -78,11 +80,17 @@ def read_leaf(
     thesis: str,
     parts: tuple[str, ...] = ("train", "test"),
     also: tuple[Path, ...] = (),
+    before: Callable[[], None] | None = None,
 ) -> DataSet:
-    """The rows of all parts; `thesis` goes into `origin`, and `also` are further files that `encode` reads."""
+    """The rows of all parts; `thesis` goes into `origin`, and `also` are further files that `encode` reads.
+
+    `before` is called before the rows are read, if they must be: at no time more than one file is in memory.
+    """
     files = [(part, path) for part in parts for path in part_files(source, root, part)]
 
     def build(writer: Writer) -> dict[str, Any]:
+        if before is not None:
+            before()
         return fill(source.name, writer, files, encode)
 
     columns, facts = cached(source.name, root, [*also, *(path for _, path in files)], source.name, build)
@@ -130,7 +138,7 @@ def origin(source: Source, facts: dict[str, Any], thesis: str) -> str:
     """What the files hold, beside the full set and the thesis."""
     rows = facts["rows"]
     counts = ", ".join(f"{count} {WORDS[part]} rows" for part, count in rows.items() if count)
-    whole = sum(rows.values()) == source.rows
+    whole = rows["train"] + rows["test"] == source.rows  # the full set is counted without a validation part
     kind = "the full set" if whole else f"a subset or another preparation than the full set of {source.rows} rows"
     kind = f"{kind}; {thesis}" if source.rows else thesis
     left = f" Users left out for want of training rows: {facts['untrained']}." if facts["untrained"] else ""

@@ -1,4 +1,14 @@
-"""MNIST: handwritten digits, 28x28 grey (LeCun et al., 1998)."""
+"""MNIST: handwritten digits, 28x28 grey, 10 classes (LeCun et al., 1998).
+
+Licence: CC BY-SA 3.0. Source: the four files of yann.lecun.com/exdb/mnist, of which there are mirrors; their MD5 sums,
+packed and unpacked, are in `facts`, and files with other sums load and are told in `origin`. Layout:
+`mnist/train-images-idx3-ubyte.gz`, `mnist/train-labels-idx1-ubyte.gz` and the same with t10k, packed with gzip or not,
+or under `MNIST/raw/`, where torchvision puts them.
+
+The training part, 60,000 rows, is what clients share by a split: it names no writers (`qmnist` does). The thesis has
+50, 100 and 500 clients with two shards each. The test part, 10,000 rows, is the holdout. Pixels are stored as bytes and
+batched as numbers in [0, 1].
+"""
 
 from __future__ import annotations
 

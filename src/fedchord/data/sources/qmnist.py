@@ -1,4 +1,14 @@
-"""QMNIST: the MNIST digits with their writers, which are natural clients (Yadav and Bottou, 2019)."""
+"""QMNIST: the MNIST digits with their writers, which are the clients, 28x28 grey (Yadav and Bottou, 2019).
+
+Licence: BSD-style. Source: github.com/facebookresearch/qmnist; the MD5 sums of the four files are in `facts`, and files
+with other sums load and are told in `origin`. Layout: `qmnist/qmnist-train-images-idx3-ubyte.gz`,
+`qmnist/qmnist-train-labels-idx2-int.gz` and the same with test, packed with gzip or not, or under `QMNIST/raw/`, where
+torchvision puts them. A label is eight numbers, of which the digit (0) and the writer (2) are used.
+
+Clients are the writers of the training part: 60,000 rows of 539 writers, 111.32 on average with std 15.56 (ddof 0), 19
+to 131. The test part, 60,000 rows of which the first 10,000 are MNIST's, is the holdout; none of its writers is in the
+training part. The thesis does not use it.
+"""
 
 from __future__ import annotations
 

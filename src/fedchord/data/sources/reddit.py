@@ -51,15 +51,16 @@ def _load(name: str, root: Path) -> DataSet:
     source, file = SOURCES[name], _file(SOURCES[name], root)
     told = "the thesis has 817 clients and 97961 rows" if name == "reddit" else "a substitute that the thesis has not"
     also = () if file is None else (file,)
-    return read_leaf(source, root, _encoder(name, root), told, ("train", "val", "test"), also)
-
-
-def _encoder(name: str, root: Path) -> Encode:
     known: dict[str, int] = {}
 
+    def learn() -> None:
+        known.update(vocabulary(root, name))
+
+    return read_leaf(source, root, _encoder(name, known), told, ("train", "val", "test"), also, learn)
+
+
+def _encoder(name: str, known: dict[str, int]) -> Encode:
     def encode(where: str, x: list[Any], y: list[Any]) -> dict[str, NDArray[Any]]:
-        if not known:  # asked for only when the cache is made
-            known.update(vocabulary(root, name))
         targets = [comment.get("target_tokens") if isinstance(comment, dict) else None for comment in y]
         require(None not in targets, name, f"{where}: y must hold target_tokens for every comment")
         words, following = _rows(name, f"{where}: x", x), _rows(name, f"{where}: target_tokens", targets)
@@ -90,7 +91,7 @@ def _counted(name: str, where: str, y: list[Any], labels: NDArray[np.int64]) -> 
     try:
         counts = np.array(list(chain.from_iterable(comment["count_tokens"] for comment in y)), dtype=np.float64)
         return counts.reshape(labels.shape) > 0
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise fail(name, f"{where}: count_tokens must have the shape of target_tokens") from None
 
 
@@ -102,14 +103,15 @@ def _file(source: Source, root: Path) -> Path | None:
 def _stored(name: str, path: Path) -> dict[str, int]:
     try:
         held = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise fail(name, f"{path} is damaged: expected a json file, got {error}") from None
     words = held.get("vocab") if isinstance(held, dict) else None
     if not isinstance(words, dict):
         raise fail(name, f"{path} has no entry 'vocab'")
     known = [words.get(word) for word in SPECIAL] == list(range(len(SPECIAL)))
     require(known, name, f"{path}: {', '.join(SPECIAL)} must be 0 to {len(SPECIAL) - 1}")
-    numbered = len(words) <= SIZE and set(words.values()) == set(range(len(words)))
+    numbered = len(words) <= SIZE and all(type(number) is int for number in words.values())
+    numbered = numbered and set(words.values()) == set(range(len(words)))
     require(numbered, name, f"{path} must number at most {SIZE} words from 0 on, got {len(words)}")
     return dict(words)
 

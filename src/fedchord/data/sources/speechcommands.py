@@ -34,6 +34,7 @@ WORDS = (
     *("sheila", "six", "stop", "three", "tree", "two", "up", "visual", "wow", "yes", "zero"),
 )
 RATE, LENGTH, LEAST = 16000, 16000, 3
+_FILES = ("validation_list.txt", "testing_list.txt", "*/*_nohash_*.wav")
 _FOLDERS = ("speech_commands", "SpeechCommands/speech_commands_v0.02")
 
 
@@ -42,7 +43,7 @@ def read(root: Path, skip_damaged: bool = False) -> DataSet:
 
     A damaged clip is an error, or skipped and counted if asked for; the rule of 3 clips counts it all the same.
     """
-    folder = SOURCE.locate(root, "speech_commands/validation_list.txt").parent
+    folder = _folder(root)
     clips = _clips(folder)
     listed = {part: _listed(folder / f"{part}_list.txt") for part in ("validation", "testing")}
     unlisted = [clip for clip in clips if clip not in listed["validation"] and clip not in listed["testing"]]
@@ -75,6 +76,18 @@ def read(root: Path, skip_damaged: bool = False) -> DataSet:
         holdout={name: column[trained:] for name, column in columns.items()} if trained < len(client) else None,
         origin=told + skipped_note(facts["skipped"]),
     )
+
+
+def _folder(root: Path) -> Path:
+    """The first folder that holds both lists and clips; what is left over of another one beside it does not count."""
+    lacking = []
+    for folder in _FOLDERS:
+        wanted = [f"{folder}/{name}" for name in _FILES]
+        missing = [place for place in wanted if not any(path.is_file() for path in root.glob(place))]
+        if not missing:
+            return root / folder
+        lacking.append((len(missing), missing))
+    raise SOURCE.absent(root, min(lacking)[1])
 
 
 def read_clip(path: Path) -> NDArray[np.int16]:
@@ -133,8 +146,5 @@ SOURCE = Source(
     classes=len(WORDS),
     rows=84843,
     holdout=11005,
-    files=tuple(
-        tuple(f"{folder}/{name}" for folder in _FOLDERS)
-        for name in ("validation_list.txt", "testing_list.txt", "*/*_nohash_*.wav")
-    ),
+    files=tuple(tuple(f"{folder}/{name}" for folder in _FOLDERS) for name in _FILES),
 )

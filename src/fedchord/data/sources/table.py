@@ -96,5 +96,6 @@ def _header(owner: str, path: Path, cells: Sequence[str], columns: Sequence[str]
 
 
 def md5(path: Path) -> str:
-    """The MD5 sum of a small file, to tell the official one from others."""
-    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    """The MD5 sum of a file, to tell the official one from others."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
