@@ -116,7 +116,7 @@ class FedCgan(ClientRule):
     labels: str = "own"
     auxiliary: float = 0.0
     iterations: int = 10
-    local_lr: float = 0.002
+    local_lr: float = 0.004
     beta1: float = 0.5
     batch: int = 32
 
