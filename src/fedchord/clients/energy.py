@@ -46,7 +46,7 @@ THESIS: dict[str, Any] = {
 """The thesis' settings, with those of its published code where the text has none."""
 TABLES: dict[str, Any] = {"iterations": 10, "gamma": 0.01, "sigma": 0.02}
 """What differs for tables: shorter steps, since rows lie inside their range and not at its ends, and more of them."""
-BOUND = 1000.0
+BOUND = 10_000.0
 """Mean energies beyond this are reported."""
 GAP = 1.0
 """Real rows that lie higher than noise by this much are reported."""
