@@ -399,7 +399,7 @@ def test_energies_are_logged_and_runaways_reported_once():
     assert "run away" in rule.alarm(fine | {"energy_real": math.nan})
     assert "higher than noise" in rule.alarm({"energy_real": 5.0, "energy_chain": -1.0, "energy_noise": 2.0})
     said: list[str] = []
-    algorithm = catalog.build("fedevg", {"iterations": 6, "lr": 30.0})
+    algorithm = catalog.build("fedevg", {"iterations": 6, "lr": 3000.0})
     linear = Task(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), inputs=digits().inputs)
     running = simulate(algorithm, linear, digits(), rounds=5, executor="serial", report=said.append)
     logs = [next(running).log for _ in range(3)]
