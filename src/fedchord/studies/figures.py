@@ -79,7 +79,7 @@ FIGURES: dict[str, Kind] = {
     ),
     "munu": Kind("accuracy along lambda for 4 mu x 4 nu, both mixings", "2_munu", "perhaps 8 min", _munu),
     "start": Kind(
-        "accuracy and loss over the start of mixing L/T, both mixings", "2_start", "perhaps 5 min", _starts, (MM, LM)
+        "accuracy and loss over the start of mixing L/T, both mixings", "2_start", "about 4 min", _starts, (MM, LM)
     ),
     "landscape": Kind(
         "loss on the plane through the global model and two clients' own models (FedAvg: their last local copies)",
@@ -90,7 +90,7 @@ FIGURES: dict[str, Kind] = {
     "clients": Kind(
         "how the deployed models' accuracy spreads over clients, every method of the table",
         "2_table3",
-        "perhaps 3 min",
+        "about 3 min",
         _clients,
         ("MNIST K=100",),
     ),
