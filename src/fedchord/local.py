@@ -81,6 +81,8 @@ class LocalOptimiser:
     def __init__(self, training: Training, lr: float, task: Task) -> None:
         self.training, self.lr, self._task = training, lr, task
         self._split: dict[str, tuple[Tensor, list[Tensor]]] = {}
+        self.kept: dict[str, object] = {}
+        """What a rule's own step keeps for the length of a visit, such as views of the vectors."""
 
     @property
     def eager_sgd(self) -> bool:
@@ -329,15 +331,14 @@ def train(
     trained = clone(rule.start(visit))
     optimiser = LocalOptimiser(training, visit.info.lr, visit.task)
     for index, phase in enumerate(phases):
-        visit = replace(visit, phase=phase)
+        visit = replace(visit, phase=phase, key=rng.fold(key, index))
         memory = optimiser.init(trained, phase.moves)
-        here = rng.fold(key, index)
         if isinstance(stream, ClientStream) and is_plain(rule, phase, optimiser, visit.task):
             _descend(trained["theta"], memory, visit.task, stream, index, optimiser, phase)
             continue
         for t, batch in enumerate(stream.batches(index, phase)):
             before = trained, memory
-            trained, memory = rule.step(trained, memory, visit, batch, rng.fold(here, t), optimiser)
+            trained, memory = rule.step(trained, memory, visit, batch, rng.fold(visit.key, t), optimiser)
             if visit.task.traced:
                 trained, memory = (_keep(batch["live"], *pair) for pair in zip((trained, memory), before, strict=True))
     return trained

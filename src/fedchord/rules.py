@@ -73,6 +73,8 @@ class Visit:
     size: int | Tensor
     steps: int | Tensor = 0
     phase: Phase = field(default_factory=Phase)
+    key: rng.Key = 0
+    """Of the phase: its step t, from 0, draws with rng.fold(key, t)."""
 
     def slope(
         self, trained: Tensors, batch: Batch, key: rng.Key, of: str = "theta", buffers: str = "buffers"

@@ -399,7 +399,7 @@ def test_the_step_in_blocks_is_the_direction_and_the_optimiser(monkeypatch, laye
         return upload.mix["theta"], kept["own"], upload.carry["buffers"]
 
     ends = {}
-    for block, large in itertools.product((1, 7, 18, 64, 1 << 16), (1, 1 << 16)):  # gradients by tensor, and as one
+    for block, large in itertools.product((1, 7, 18, 64, 1 << 16), (1, 6, 1 << 16)):  # gradients by tensor, and as one
         monkeypatch.setattr(superfed, "BLOCK", block)
         monkeypatch.setattr(superfed, "LARGE", large)
         ends[block, large] = run()
@@ -417,7 +417,7 @@ def test_a_lambda_of_zero_or_nearly_one_is_no_division_by_zero(monkeypatch):
     task = SETTINGS["dense"].task()
     rule = SuPerFed(mu=0.4, nu=2.0, warmup=0.0)
     shared, own = task.init(1), rule.init(task, {}, 2)
-    for lam in (0.0, 2.0**-24, superfed.EDGE, 1 - superfed.EDGE, 1 - 2.0**-24):
+    for lam in (0.0, 2.0**-24, 2.0**-12, 2.0**-9, 0.01, 1 - 2.0**-9, 1 - 2.0**-12, 1 - 2.0**-24):
         monkeypatch.setattr(rng, "uniform", lambda key, n, device=None, lam=lam: torch.full((n,), lam))
         ends = []
         for step in (SuPerFed.step, ClientRule.step):
@@ -427,6 +427,36 @@ def test_a_lambda_of_zero_or_nearly_one_is_no_division_by_zero(monkeypatch):
                 ends.append(local_round(rule, task, TRAINING, shared, own, stream, INFO, 3, 5))
         assert close(ends[0][0].mix["theta"], ends[1][0].mix["theta"], 3e-6), lam
         assert close(ends[0][1]["own"], ends[1][1]["own"], 3e-6), lam
+
+
+@pytest.mark.parametrize("layerwise", [False, True])
+def test_steps_of_both_forms_may_follow_each_other(monkeypatch, layerwise):
+    task = SETTINGS["batchnorm"].task()
+    rule = SuPerFed(layerwise=layerwise, mu=0.4, nu=2.0, warmup=0.0)
+    shared, own = task.init(1), rule.init(task, {}, 2)
+    draw, plain, kinds = rng.uniform, ClientRule.step, []
+    monkeypatch.setattr(rng, "uniform", lambda key, n, device=None: draw(key, n, device) * (key % 3 > 0))
+    monkeypatch.setattr(ClientRule, "step", lambda *a: kinds.append("plain") or plain(*a))
+    ends = []
+    for step in (SuPerFed.step, plain):
+        with monkeypatch.context() as here:
+            here.setattr(SuPerFed, "step", lambda *a, step=step: kinds.append("step") or step(*a))
+            stream = ClientStream(FEDERATION, 3, 4, 7, least=task.least_batch)
+            ends.append(local_round(rule, task, TRAINING, shared, own, stream, INFO, 3, 5))
+    assert kinds.count("step") == 24 and 2 <= kinds.count("plain") <= 10, kinds
+    assert close(ends[0][0].mix["theta"], ends[1][0].mix["theta"], 3e-6)
+    assert close(ends[0][1]["own"], ends[1][1]["own"], 3e-6)
+
+
+def test_only_the_first_point_of_a_visit_takes_a_pass_of_its_own(monkeypatch):
+    task, rule, seen = SETTINGS["dense"].task(), SuPerFed(warmup=0.0), []
+    monkeypatch.setattr(superfed, "BLOCK", 64)
+    take = superfed._Point.take
+    monkeypatch.setattr(superfed._Point, "take", lambda p, blocks: seen.append(len(blocks)) or take(p, blocks))
+    stream = ClientStream(FEDERATION, 3, 4, 7)
+    local_round(rule, task, TRAINING, task.init(1), rule.init(task, {}, 2), stream, INFO, 3, 5)
+    blocks = -(-task.layout.size // 64)
+    assert blocks > 1 and seen == [blocks, *[1] * (blocks * 11)]  # the last of 12 steps has none to prepare
 
 
 def test_blocks_of_any_size_give_the_same_run(monkeypatch):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar, final
+from typing import ClassVar, NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -15,19 +16,14 @@ from fedchord.clients.prox import pulled
 from fedchord.local import LocalOptimiser
 from fedchord.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, shared_model
 from fedchord.task import Batch, Task
-from fedchord.tensors import Tensors, cosine
+from fedchord.tensors import Layout, Tensors, cosine
 
 BLOCK = 1 << 19
 """How many parameters are handled at a time, so that a block of each vector stays in the cache."""
 LARGE = 1 << 16
-"""With this many parameters per tensor, or more, the tensors' gradients are used as they are, without a copy."""
-EDGE = 2.0**-10
-"""How near to 0 or 1 a lam may come for the short form of a step, which divides by both shares."""
-
+"""Gradients of tensors with this many parameters, or more, are used as they are, without a copy."""
 
 Number = TypeVar("Number", float, Tensor)
-Piece = tuple[float, int, int]
-"""A block of the parameter vector: its lam, start and stop."""
 
 
 @final
@@ -135,65 +131,85 @@ class SuPerFed(ClientRule):
             dJ/dl =      lam  (G + k m) + (far - k lam^2) l,
 
         so that one vector G + k m serves both ends, and what multiplies a model itself goes in with the weight decay.
+        While lr |k| <= 1, the rounding of k m moves a weight by less than its own rounding; beyond that, and at lam =
+        0, the plain form is taken.
         """
         if "pair" not in trained or not optimiser.eager_sgd:
             return ClientRule.step(self, trained, memory, visit, batch, key, optimiser)
-        task, pair = visit.task, trained["pair"]
-        pieces = self._pieces(task, key)
-        if not all(EDGE <= lam <= 1 - EDGE for lam, _, _ in pieces):
+        task = visit.task
+        line = self._line(trained["pair"], memory.get("momentum.pair"), visit, optimiser)
+        point = line.ahead if line.ahead and line.ahead.key == key else _Point(key, self._lams(task, key))
+        if point is not line.ahead:
+            point.take(line.blocks)
+        line.ahead, line.done = None, line.done + 1
+        near, far, cross = self._cosine(point.ff, point.fl, point.ll)
+        if not all(optimiser.lr * abs(cross) <= lam * (1 - lam) != 0 for lam in point.lams):
             return ClientRule.step(self, trained, memory, visit, batch, key, optimiser)
-        if "mixed" not in memory:
-            memory |= {"mixed": torch.empty_like(pair[0]), "block": pair.new_empty(BLOCK)}
-        mixed, anchor, velocity = memory["mixed"], visit.shared["theta"], memory.get("momentum.pair")
-        near, far, cross = self._cosine(*_mix(pair, mixed, pieces))
+        if line.in_parts:
+            parts = [part.reshape(-1) for part in task.grad_parts(line.mixed, trained["buffers"], batch, key)]
+        else:
+            parts = [task.grad(line.mixed, trained["buffers"], batch, key, task.scratch(line.mixed))[0]]
+        if line.done < visit.steps:
+            after = rng.fold(visit.key, line.done)
+            line.ahead = _Point(after, self._lams(task, after))
         decay = optimiser.training.weight_decay
-        for lam, start, stop, gradient in self._slices(task, mixed, trained["buffers"], batch, key, pieces):
-            here, rest = slice(start, stop), 1 - lam
-            k = cross / (lam * rest)
-            slope = torch.add(gradient, mixed[here], alpha=k, out=memory["block"][: stop - start])
-            moments = ([], []) if velocity is None else ([velocity[0, here]], [velocity[1, here]])
-            optimiser.descend([pair[1, here]], [slope], moments[1], (decay + far) / lam - k * lam, lam)
+        for block in line.blocks:
+            lam = point.lams[block.lam]
+            rest, k = 1 - lam, cross / (lam * (1 - lam))
+            slope = [torch.add(block.taken(parts), block.mixed, alpha=k, out=block.slope)]
+            optimiser.descend([block.l], slope, block.moments[1], (decay + far) / lam - k * lam, lam)
             if self.mu:
-                slope.add_(anchor[here], alpha=-self.mu / rest)
-            optimiser.descend([pair[0, here]], [slope], moments[0], (decay + self.mu + near) / rest - k * rest, rest)
+                block.slope.add_(block.anchor, alpha=-self.mu / rest)
+            optimiser.descend([block.f], slope, block.moments[0], (decay + self.mu + near) / rest - k * rest, rest)
+            if line.ahead:
+                line.ahead.take((block,))  # while its vectors are in the cache
         return trained, memory
-
-    def _slices(
-        self,
-        task: Task,
-        mixed: Tensor,
-        buffers: Tensor,
-        batch: Batch,
-        key: rng.Key,
-        pieces: list[Piece],
-    ) -> Iterator[tuple[float, int, int, Tensor]]:
-        """The gradient at the mixed point in blocks: lam, start, stop, slope."""
-        entries = task.layout.entries
-        if task.dense is not None or task.layout.size < len(entries) * LARGE:
-            gradient, _ = task.grad(mixed, buffers, batch, key, task.scratch(mixed))
-            for lam, start, stop in pieces:
-                yield lam, start, stop, gradient[start:stop]
-            return
-        lams = dict(zip(task.layout.modules, self._lams(task, key), strict=True)) if self.layerwise else {}
-        for entry, part in zip(entries, task.grad_parts(mixed, buffers, batch, key), strict=True):
-            lam, flat = lams.get(entry.module, pieces[0][0]), part.reshape(-1)
-            for at in range(entry.start, entry.stop, BLOCK):
-                stop = min(at + BLOCK, entry.stop)
-                yield lam, at, stop, flat[at - entry.start : stop - entry.start]
 
     def _lams(self, task: Task, key: rng.Key) -> list[float]:
         """The lam of every module, or the one of the whole model."""
         return rng.uniform(key, len(task.layout.modules) if self.layerwise else 1).tolist()
 
-    def _pieces(self, task: Task, key: rng.Key) -> list[Piece]:
-        """Blocks of the parameter vector, each with its lam."""
-        spans = task.layout.spans if self.layerwise else ((0, task.layout.size),)
-        lams = self._lams(task, key)
-        return [
-            (lam, at, min(at + BLOCK, stop))
-            for lam, (start, stop) in zip(lams, spans, strict=True)
-            for at in range(start, stop, BLOCK)
-        ]
+    def _line(self, pair: Tensor, velocity: Tensor | None, visit: Visit, optimiser: LocalOptimiser) -> _Line:
+        """The blocks of a step, made once in a visit."""
+        known = optimiser.kept.get("line")
+        if isinstance(known, _Line) and known.pair is pair and known.velocity is velocity:
+            return known
+        layout, mixed, slope = visit.task.layout, torch.empty_like(pair[0]), pair.new_empty(BLOCK)
+        in_parts = visit.task.dense is None and layout.size >= len(layout.entries) * LARGE
+        blocks = []
+        for lam, parts, base, first, end in self._stretches(layout, in_parts):
+            for start in range(first, end, BLOCK):
+                here = slice(start, min(start + BLOCK, end))
+                both, size = pair[:, here], here.stop - start
+                moments = ([], []) if velocity is None else ([velocity[0, here]], [velocity[1, here]])
+                part = slice(start - base, here.stop - base)
+                anchor = visit.shared["theta"][here]
+                blocks.append(
+                    _Block(lam, parts, part, both[0], both[1], both, mixed[here], anchor, slope[:size], moments)
+                )
+        line = optimiser.kept["line"] = _Line(pair, velocity, mixed, in_parts, tuple(blocks))
+        return line
+
+    def _stretches(self, layout: Layout, in_parts: bool) -> Iterator[tuple[int, slice, int, int, int]]:
+        """Neighbouring parameters with one lam: its number, their tensors of the gradient, where these begin, the ends.
+
+        A gradient `in_parts` has one tensor per entry: large ones are used as they are, small neighbours joined.
+        """
+        if not in_parts:
+            for lam, (start, stop) in enumerate(layout.spans if self.layerwise else ((0, layout.size),)):
+                yield lam, slice(0, 1), 0, start, stop
+            return
+        number = {module: lam for lam, module in enumerate(layout.modules)} if self.layerwise else {}
+
+        def kind(at: int) -> tuple[int, int]:
+            entry = layout.entries[at]
+            return number.get(entry.module, 0), at if entry.stop - entry.start >= LARGE else -1
+
+        for (lam, _), run in itertools.groupby(range(len(layout.entries)), kind):
+            members = list(run)
+            first, last = members[0], members[-1]
+            start = layout.entries[first].start
+            yield lam, slice(first, last + 1), start, start, layout.entries[last].stop
 
     def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
         f = trained["pair"][0] if "pair" in trained else trained["theta"]
@@ -214,13 +230,60 @@ class SuPerFed(ClientRule):
         return shared_model(shared), {"theta": own["own"]}
 
 
-def _mix(pair: Tensor, mixed: Tensor, pieces: list[Piece]) -> tuple[float, float, float]:
-    """Write (1 - lam) f + lam l, and give <f, f>, <f, l>, <l, l> from the same pass, summed over blocks in float64."""
-    ff = fl = ll = 0.0
-    for lam, start, stop in reversed(pieces):  # those the last step ended with may still be in the cache
-        both = pair[:, start:stop]
-        f, l = both  # noqa: E741
-        torch.lerp(f, l, lam, out=mixed[start:stop])
-        first, second = torch.mv(both, f).tolist()
-        ff, fl, ll = ff + first, fl + second, ll + float(torch.linalg.vector_norm(l)) ** 2
-    return ff, fl, ll
+class _Block(NamedTuple):
+    """A stretch of the parameter vector, with the views of all vectors that a step needs there."""
+
+    lam: int
+    """The number of its lam."""
+    parts: slice
+    """The tensors of the gradient that it is in."""
+    part: slice
+    """Its place in these."""
+    f: Tensor
+    l: Tensor  # noqa: E741
+    both: Tensor
+    mixed: Tensor
+    anchor: Tensor
+    slope: Tensor
+    """Room for a direction."""
+    moments: tuple[list[Tensor], list[Tensor]]
+
+    def taken(self, parts: list[Tensor]) -> Tensor:
+        """This stretch of a gradient."""
+        mine = parts[self.parts]
+        return (mine[0] if len(mine) == 1 else torch.cat(mine))[self.part]
+
+
+@dataclass
+class _Point:
+    """The mixed point of a step: its lams and the inner products of the two ends, summed over blocks in float64."""
+
+    key: rng.Key
+    lams: list[float]
+    ff: float = 0.0
+    fl: float = 0.0
+    ll: float = 0.0
+
+    def take(self, blocks: Iterable[_Block]) -> None:
+        """Write (1 - lam) f + lam l in some blocks, and add their part of <f, f>, <f, l>, <l, l>."""
+        for block in blocks:
+            torch.lerp(block.f, block.l, self.lams[block.lam], out=block.mixed)
+            ff, fl = torch.mv(block.both, block.f).tolist()
+            self.ff, self.fl = self.ff + ff, self.fl + fl
+            self.ll += float(torch.linalg.vector_norm(block.l)) ** 2
+
+
+@dataclass
+class _Line:
+    """The two ends in a visit, the mixed point between them, and their blocks."""
+
+    pair: Tensor
+    velocity: Tensor | None
+    mixed: Tensor
+    in_parts: bool
+    """Whether the gradient is taken as one tensor per entry of the layout."""
+    blocks: tuple[_Block, ...]
+    done: int = 0
+    """How many steps were taken."""
+    ahead: _Point | None = None
+    """The point of the next step, where it is known already."""
