@@ -419,6 +419,24 @@ def test_missing_cells_are_dashes_and_counted(tmp_path: Path, fake: FakeRuns) ->
     assert "* fewer than the 3 seeds planned" in partial.notes
 
 
+def test_the_table_of_some_rows_and_columns(tmp_path: Path, fake: FakeRuns) -> None:
+    file, out = tmp_path / "toy.toml", str(tmp_path / "runs")
+    file.write_text(tomli_w.dumps(changed()))
+    ran = invoke("study", "run", str(file), "--out", out, "--only", "FedAvg", "--only", "k=8")
+    assert ran.exit_code == 0 and ran.stdout.splitlines()[-1].endswith(
+        f"--out {out} --only k=8"
+    )  # its column, all rows
+    whole = study.tabulate(plan_of(), Path(out))
+    part = study.tabulate(study.narrowed(plan_of(), ["k=8"]), Path(out))
+    assert [head.name for head in part.heads] == ["method", "K=8"] and len(part.rows) == len(whole.rows) == 2
+    assert [row[1] for row in part.rows] == [row[2] for row in whole.rows]
+    assert f"missing: 2 of 4 runs in {out}" in part.notes and f"missing: 6 of 8 runs in {out}" in whole.notes
+    shown = invoke("study", "table", str(file), "--out", out, "--only", "fedavg", "--format", "csv")
+    assert [line.split(",")[0] for line in shown.stdout.splitlines() if line and line[0] != "#"] == ["method", "FedAvg"]
+    wrong = invoke("study", "table", str(file), "--out", out, "--only", "K=9")
+    assert "did you mean 'k=8'?" in str(wrong.exception)
+
+
 def test_one_seed_has_its_spread_over_clients(tmp_path: Path, fake: FakeRuns) -> None:
     plan = plan_of(None, None, "seeds=1")
     study.run(plan, tmp_path, say=ignore)

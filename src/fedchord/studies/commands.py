@@ -30,6 +30,9 @@ Pairs = Annotated[
 Format = Annotated[str, typer.Option("--format", help=FORMAT_HELP, show_default=False)]
 Scale = Annotated[str | None, typer.Option("--scale", help=SCALE_HELP)]
 Out = Annotated[Path | None, typer.Option("--out", help=OUT_HELP)]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", help="Only this row or column, by its label; may be repeated.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -237,9 +240,7 @@ def study_run(
     pairs: Pairs = None,
     out: Out = None,
     scale: Scale = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", help="Only this row or column, by its label; may be repeated.")
-    ] = None,
+    only: Only = None,
 ) -> None:
     """Run a study: what is done is skipped, what was interrupted goes on. All settings are checked before it starts.
 
@@ -261,7 +262,8 @@ def study_run(
     say = shown.say if sys.stderr.isatty() else _say
     outcome = study.run(plan, folder, only or (), say, shown)
     again = study.command("run", plan, name, folder, only or (), pairs or ())
-    code = _close(outcome, plan, again, study.command("table", plan, name, folder))
+    columns = [label for label in only or () if label.lower() in {s.label.lower() for s in plan.study.settings}]
+    code = _close(outcome, plan, again, study.command("table", plan, name, folder, columns))
     if code:
         raise typer.Exit(code)
 
@@ -294,14 +296,21 @@ def _close(outcome: Outcome, plan: Plan, again: str, see: str) -> int:
     return 130 if outcome.interrupted else 1 if failed else 0
 
 
-def study_table(name: Name, pairs: Pairs = None, out: Out = None, scale: Scale = None, form: Format = "rich") -> None:
+def study_table(
+    name: Name,
+    pairs: Pairs = None,
+    out: Out = None,
+    scale: Scale = None,
+    only: Only = None,
+    form: Format = "rich",
+) -> None:
     """The table of a study: mean (std over seeds), best in bold, reference numbers beside ours, what is missing.
 
     Without --scale and KEY=VALUE it shows what was run last into the folder.
 
     \b
       fedchord study table smoke
-      fedchord study table 2_table3 --format markdown
+      fedchord study table 2_table3 --only "MNIST K=100" --format markdown
     """
     from fedchord.check import one_of
     from fedchord.studies import study, tables
@@ -312,7 +321,7 @@ def study_table(name: Name, pairs: Pairs = None, out: Out = None, scale: Scale =
     folder = out or Path("runs") / asked.name
     if scale is None and not pairs:
         scale, pairs = study.recorded(folder)
-    show(study.tabulate(study.plan(asked, scale, pairs or ()), folder), form)
+    show(study.tabulate(study.narrowed(study.plan(asked, scale, pairs or ()), only or ()), folder), form)
 
 
 def study_list() -> None:

@@ -233,6 +233,17 @@ def picked(study_plan: Plan, only: Sequence[str]) -> list[Job]:
     return [job for job in study_plan.jobs if job.method.lower() in rows and job.setting.lower() in columns]
 
 
+def narrowed(study_plan: Plan, only: Sequence[str]) -> Plan:
+    """The plan of some rows and columns, as `picked` takes them."""
+    if not only:
+        return study_plan
+    jobs, study = picked(study_plan, only), study_plan.study
+    rows, columns = {job.method for job in jobs}, {job.setting for job in jobs}
+    methods = tuple(entry for entry in study.methods if entry.label in rows)
+    settings = tuple(entry for entry in study.settings if entry.label in columns)
+    return replace(study_plan, study=replace(study, methods=methods, settings=settings), jobs=tuple(jobs))
+
+
 def _told(study: Study, summary: Mapping[str, Any]) -> str:
     """The study's own numbers of one run, in a few words."""
     done = Run(Path(), {}, dict(summary))
