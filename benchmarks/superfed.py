@@ -1,6 +1,6 @@
 """SuPerFed: what a local step costs beside FedAvg's, and against mixing inside autograd (W4); the lambda sweep (W6).
 
-    python benchmarks/superfed.py [--turns 3]
+    python benchmarks/superfed.py [--turns 7]
 
 Contenders take turns in one process; medians and ratios are printed.
 """
@@ -162,7 +162,7 @@ def show(name: str, seconds: dict[str, float], what: str, target: float) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=7)
     options = parser.parse_args()
     keep_freed_memory()
     print("| model | method | ms a step | of FedAvg's |\n|---|---|---|---|")

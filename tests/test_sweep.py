@@ -183,6 +183,30 @@ def test_the_sweep_at_the_deployed_lambda_has_the_same_parameters_and_new_statis
         assert same.tolist() == [make is not Normed or not two for two in result.two_ended.tolist()]
 
 
+@pytest.mark.parametrize("make", [lambda: TwoNN(6, 5, 3), Normed])
+def test_so_many_rows_at_once_as_in_an_evaluation(monkeypatch, make):
+    """With few at a time and few scores waiting, the numbers are the same."""
+    run, seen = trained("ditto", with_validation(), make), []
+    whole = sweep(*run.arguments, metric="loss")
+    monkeypatch.setattr("fedchord.sweep.ROWS", 4)
+    monkeypatch.setattr("fedchord.sweep.WAITING", 50)
+    batch = type(FEDERATION).batch
+    monkeypatch.setattr(type(FEDERATION), "batch", lambda f, rows: seen.append(len(rows)) or batch(f, rows))
+    parts = sweep(*run.arguments, metric="loss")
+    if make is not Normed:  # whose statistics take all training rows
+        assert max(seen) == 4
+    for a, b in ((whole.test, parts.test), (whole.validation, parts.validation)):
+        assert torch.allclose(a, b, atol=1e-6) and a.shape == (6, 11) and a.std(0).min() > 0
+
+
+def test_points_lie_on_the_models_device():
+    """Of a device that computes nothing, since there may be no other than the processor."""
+    dense = Task(lambda: TwoNN(6, 5, 3)).dense
+    near, x = torch.empty(83, device="meta"), torch.empty(4, 6, device="meta")
+    found = dense.along(near, near, x, torch.tensor(LAMBDAS, device=near.device))
+    assert found.shape == (11, 4, 3) and found.device.type == "meta"
+
+
 def test_one_model_methods_have_no_sweep_and_bad_grids_are_refused():
     run = trained("fedavg", FEDERATION)
     assert sweep(*run.arguments) is None

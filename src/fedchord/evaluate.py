@@ -127,7 +127,7 @@ def measure(
     at_once = task.objective.rows or ROWS
     for group, model in models:
         for part in _pieces(group, rows.sizes, at_once):
-            scores, labels, units = _scores(
+            scores, labels, units = predicted(
                 task, federation, model, torch.cat([rows[client] for client in part]), at_once
             )
             counted.append(_counts(units, rows.sizes[part], len(labels)))
@@ -225,7 +225,7 @@ def _pieces(clients: list[int], sizes: Tensor, at_once: int) -> Iterator[list[in
         yield piece
 
 
-def _scores(
+def predicted(
     task: Task, federation: Federation, model: Tensors, rows: Tensor, at_once: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Scores and labels of some rows, and how many labels each row has where the objective unrolls it (tokens)."""

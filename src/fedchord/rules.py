@@ -8,7 +8,7 @@ changes a tensor it was given. Every hook of `ClientRule` has a default, and the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -332,3 +332,7 @@ class ServerState:
     server: Tensors
     visits: Tensor
     """How often each client has been sampled."""
+
+    def to(self, device: torch.device) -> ServerState:
+        """The state with its broadcast on a device."""
+        return replace(self, broadcast={name: tensor.to(device) for name, tensor in self.broadcast.items()})

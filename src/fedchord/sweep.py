@@ -19,6 +19,7 @@ that v collected in training, so that its value may differ a little; without Bat
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -27,10 +28,10 @@ from torch import Tensor
 from fedchord.check import require
 from fedchord.data.federation import Federation
 from fedchord.engine.memory import ClientMemory
-from fedchord.evaluate import Tune, deployed, recalibrated
+from fedchord.evaluate import ROWS, Tune, deployed, predicted, recalibrated
 from fedchord.metrics import HIGHER_IS_BETTER, by_client, find
 from fedchord.rules import Algorithm, ClientRule, ServerState
-from fedchord.task import Batch, Task
+from fedchord.task import Task
 from fedchord.tensors import Tensors
 
 LAMBDAS = tuple(i / 10 for i in range(11))
@@ -118,7 +119,7 @@ def sweep(
     splits = ("test", "validation") if chosen else ("test",)
     wanted = {"test": (metric,), "validation": tuple(dict.fromkeys((metric, "loss")))}
     measured = {split: _Measured(wanted[split], len(lambdas)) for split in splits}
-    two_ended = []
+    two_ended, at_once = [], task.objective.rows or ROWS
     for client in clients:
         own = (memory.get(client) or {}) if state.visits[client] > 0 else None
         own = tune(client, own, state) if tune else own
@@ -126,11 +127,13 @@ def sweep(
         two_ended.append(ends is not None)
         one = deployed(algorithm, task, federation, state, client, own) if ends is None else None
         for split in splits:
-            batch = federation.batch(federation.part(split)[client])
+            rows = federation.part(split)[client]
             if one is not None:
-                measured[split].add(*_alone(task, one, batch, len(lambdas)))
+                scores, labels, _ = predicted(task, federation, one, rows, at_once)
+                measured[split].add(scores[None], labels[None], len(lambdas))
             elif ends is not None:
-                measured[split].add(*_along(task, federation, client, ends, batch, lambdas))
+                for points in _along(task, federation, client, ends, rows, lambdas, at_once):
+                    measured[split].add(*points)
     if not any(two_ended):
         return None
     tables = {split: part.tables() for split, part in measured.items()}
@@ -172,24 +175,27 @@ class _Measured:
 
     def __init__(self, metrics: tuple[str, ...], points: int) -> None:
         self._metrics, self._points = metrics, points
-        self._waiting: list[tuple[Tensor, Tensor]] = []
+        self._waiting: list[tuple[Tensor, Tensor, int]] = []
+        self._held = 0
         self._values: dict[str, list[Tensor]] = {metric: [] for metric in metrics}
 
-    def add(self, scores: Tensor, labels: Tensor) -> None:
-        """One client's scores, (points, rows, classes), and labels, (points, rows)."""
-        self._waiting.append((scores, labels))
-        if sum(scores.numel() for scores, _ in self._waiting) > WAITING:
+    def add(self, scores: Tensor, labels: Tensor, times: int = 1) -> None:
+        """One client's scores, (points, rows, classes), and labels, (points, rows); a point may stand for several."""
+        self._waiting.append((scores, labels, times))
+        self._held += scores.numel()
+        if self._held > WAITING:
             self._measure()
 
     def _measure(self) -> None:
         if not self._waiting:
             return
-        sizes = torch.tensor([0] + [s.shape[1] for s, _ in self._waiting for _ in range(self._points)])
-        scores = torch.cat([s.flatten(0, 1) for s, _ in self._waiting])
-        labels = torch.cat([y.flatten() for _, y in self._waiting])
+        sizes = torch.tensor([0] + [s.shape[1] for s, _, _ in self._waiting for _ in s])
+        times = torch.tensor([times for s, _, times in self._waiting for _ in s])
+        scores = torch.cat([s.flatten(0, 1) for s, _, _ in self._waiting])
+        labels = torch.cat([y.flatten() for _, y, _ in self._waiting])
         for metric, values in by_client(self._metrics, scores, labels, sizes.cumsum(0)).items():
-            self._values[metric].append(values)
-        self._waiting = []
+            self._values[metric].append(values.repeat_interleave(times))
+        self._waiting, self._held = [], 0
 
     def tables(self) -> dict[str, Tensor]:
         """The values of each metric, (clients, points)."""
@@ -197,31 +203,28 @@ class _Measured:
         return {metric: torch.cat(parts).reshape(-1, self._points) for metric, parts in self._values.items()}
 
 
-def _alone(task: Task, model: Tensors, batch: Batch, points: int) -> tuple[Tensor, Tensor]:
-    """One model's scores and labels, the same at every point."""
-    scores, labels = task.objective.predictions(task.outputs(model["theta"], model["buffers"], batch), batch)
-    return scores.expand(points, *scores.shape), labels.expand(points, *labels.shape)
-
-
 def _along(
     task: Task,
     federation: Federation,
     client: int,
     ends: tuple[Tensors, Tensors],
-    batch: Batch,
+    rows: Tensor,
     lambdas: tuple[float, ...],
-) -> tuple[Tensor, Tensor]:
-    """One client's scores and labels at every lam."""
+    at_once: int,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """One client's scores and labels at every lam, for several points at a time."""
     near, far = ends[0]["theta"], ends[1]["theta"]
-    if task.dense is not None:
-        outputs = task.dense.along(near, far, batch["x"], torch.tensor(lambdas))
-    else:
-        outputs = torch.stack(
-            [_outputs(task, federation, client, torch.lerp(near, far, lam), batch) for lam in lambdas]
-        )
-    points = [task.objective.predictions(output, batch) for output in outputs]
-    return torch.stack([scores for scores, _ in points]), torch.stack([labels for _, labels in points])
-
-
-def _outputs(task: Task, federation: Federation, client: int, theta: Tensor, batch: Batch) -> Tensor:
-    return task.outputs(theta, recalibrated(task, federation, client, theta), batch)
+    if task.dense is None:
+        for lam in lambdas:
+            theta = torch.lerp(near, far, lam)
+            model = {"theta": theta, "buffers": recalibrated(task, federation, client, theta)}
+            scores, labels, _ = predicted(task, federation, model, rows, at_once)
+            yield scores[None], labels[None]
+        return
+    grid, parts = torch.tensor(lambdas, device=near.device), []
+    for part in rows.split(at_once):
+        batch = federation.batch(part)
+        points = [task.objective.predictions(out, batch) for out in task.dense.along(near, far, batch["x"], grid)]
+        parts.append([torch.stack(column) for column in zip(*points, strict=True)])
+    scores, labels = parts[0] if len(parts) == 1 else (torch.cat(column, 1) for column in zip(*parts, strict=True))
+    yield scores.cpu(), labels.cpu()

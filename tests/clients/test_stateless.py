@@ -142,7 +142,7 @@ def test_executors_agree(kind, parameters):
     if kind == "dense":
         assert_same(serial, oracle.last(algorithm, setting, executor="vectorised"), tolerance=1e-4)
         return
-    with pytest.raises(FedchordError, match=r"norm \(BatchNorm1d\).*use GroupNorm"):
+    with pytest.raises(FedchordError, match=r"norm \(BatchNorm1d\).*GroupNorm has none"):
         oracle.last(algorithm, setting, executor="vectorised")
 
 
@@ -189,7 +189,10 @@ def test_the_warm_up_is_that_of_superfed():
     [
         ({"rebuild": "disk"}, "StatelessSuPerFed: rebuild must be one of global, seed, got 'disk'"),
         ({"tune_epochs": -1}, "StatelessSuPerFed: tune_epochs must be a whole number of at least 0, got -1"),
-        ({"warmup": 40}, "SuPerFed: warmup must be between 0 and 1, got 40"),
+        (
+            {"warmup": 40},
+            "SuPerFed: warmup (a share of the rounds; start_round is a round) must be between 0 and 1, got 40",
+        ),
         ({"blend": 2}, "SuPerFed: blend must be between 0 and 1, got 2"),
         ({"nu": -1.0}, "SuPerFed: nu must be at least 0, got -1.0"),
     ],

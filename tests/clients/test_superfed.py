@@ -564,9 +564,18 @@ def test_a_module_given_as_it_is_still_gets_random_private_models():
 @pytest.mark.parametrize(
     ("parameters", "line"),
     [
-        ({"warmup": 40}, "SuPerFed: warmup must be between 0 and 1, got 40"),
-        ({"warmup": -0.1}, "SuPerFed: warmup must be between 0 and 1, got -0.1"),
-        ({"warmup": None}, "SuPerFed: warmup must be a finite number, got None"),
+        (
+            {"warmup": 40},
+            "SuPerFed: warmup (a share of the rounds; start_round is a round) must be between 0 and 1, got 40",
+        ),
+        (
+            {"warmup": -0.1},
+            "SuPerFed: warmup (a share of the rounds; start_round is a round) must be between 0 and 1, got -0.1",
+        ),
+        (
+            {"warmup": None},
+            "SuPerFed: warmup (a share of the rounds; start_round is a round) must be a finite number, got None",
+        ),
         ({"nu": -1.0}, "SuPerFed: nu must be at least 0, got -1.0"),
         ({"mu": -0.01}, "SuPerFed: mu must be at least 0, got -0.01"),
         ({"mu": float("inf")}, "SuPerFed: mu must be a finite number, got inf"),

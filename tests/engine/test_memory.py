@@ -34,6 +34,17 @@ def test_put_copies_and_get_gives_it_back(memory):
     assert len(memory) == 1
 
 
+def test_what_is_read_is_on_the_memorys_device(tmp_path):
+    memory = ClientMemory(tmp_path / "own")
+    memory.put(1, {"a": torch.ones(2)}, 0)
+    checkpoint.save(tmp_path / "c", state(1), memory, "f")
+    for folder in (None, tmp_path / "own"):
+        fresh = ClientMemory(folder, device="meta")
+        manifest = {"1": memory._files[1]}
+        fresh.restore(tmp_path / "own", manifest)
+        assert fresh.get(1)["a"].device.type == "meta"
+
+
 def test_only_the_newest_version_stays_on_disk(tmp_path):
     memory = ClientMemory(tmp_path)
     for round in range(4):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 
 import pytest
@@ -123,6 +124,20 @@ def test_values_are_toml_scalars_or_text(text, value):
     found = parse_value(text)
     assert found == value
     assert type(found) is type(value)
+
+
+def test_the_usual_model_reads_the_data(federation):
+    usual = {"shakespeare": "lstm-characters", "reddit": "lstm-words", "speechcommands": "m5", "cifar100": "twocnn"}
+    for data, name in (usual | {"mnist": "twonn"}).items():
+        assert RunConfig.from_pairs([f"data={data}"]).choices()["model"] == name
+    words = dataclasses.replace(federation, columns=federation.columns | {"x": torch.zeros((99, 80)).long()})
+    with pytest.raises(FedchordError) as error:
+        RunConfig.from_pairs(["data=shakespeare", "model=twonn"]).task(words)
+    assert str(error.value) == (
+        "run: shakespeare has rows of token numbers, which twonn does not read; use model=lstm-characters, lstm-words "
+        "or encoder:FOLDER"
+    )
+    assert RunConfig.from_pairs(["data=shakespeare"]).task(words).layout.size > 0
 
 
 def test_names_stay_text():

@@ -125,6 +125,23 @@ def test_the_grid_of_lambda_is_a_key(tmp_path):
     assert RunConfig.from_pairs(["sweep.lambdas=0.5"]).lambdas() == (0.5,)
 
 
+def test_the_command_shows_the_line(tmp_path):
+    def told(*pairs: str) -> tuple[dict[str, Any], list[str]]:
+        summary = execute(*pairs)
+        return summary, [line for line in show.result_notes(summary, None) if "along lambda" in line]
+
+    found, (line,) = told("method=apfl", "validation=0.2")
+    best, own = found["sweep"]["best_mean"], found["sweep"]["optimistic"]["mean"]
+    assert line == (
+        f"top1 along lambda, mean over clients: {best['mean']:.4f} at {best['lambda']:g}, the best on the test rows; "
+        f"{own:.4f} at each client's own best on them (optimistic); with lambda chosen on validation rows (honest): "
+        f"{found['sweep']['validated']['mean']:.4f}."
+    )
+    assert told("method=apfl")[1][0].endswith("(honest): none; add validation=0.1.")
+    summary, lines = told("method=fedavg", "sweep.lambdas=0,1")
+    assert not lines and "fedavg has one model: sweep.lambdas has no effect" in summary["protocol"]["notes"]
+
+
 def test_the_grid_changes_the_fingerprint_only_where_it_is_another():
     plain = RunConfig.from_pairs(["method=apfl"])
     usual = RunConfig.from_pairs(["method=apfl", "sweep.lambdas=" + ",".join(str(i / 10) for i in range(11))])

@@ -64,7 +64,7 @@ class SuPerFed(ClientRule):
     def __post_init__(self) -> None:
         check.at_least("SuPerFed", "mu", self.mu, 0)
         check.at_least("SuPerFed", "nu", self.nu, 0)
-        check.between("SuPerFed", "warmup", self.warmup, 0, 1)
+        check.between("SuPerFed", "warmup (a share of the rounds; start_round is a round)", self.warmup, 0, 1)
         check.between("SuPerFed", "blend", self.blend, 0, 1)
         if self.start_round is not None:
             check.whole("SuPerFed", "start_round", self.start_round)

@@ -175,9 +175,15 @@ class Federation:
         names = tuple(self.client_names[client] for client in clients)
         return replace(self, train=train, validation=validation, test=test, client_names=names)
 
+    def to(self, device: torch.device) -> Federation:
+        """The federation with its columns on a device."""
+        if device.type == "cpu":
+            return self
+        return replace(self, columns={name: column.to(device) for name, column in self.columns.items()})
+
     def batch(self, rows: Tensor, key: int | None = None) -> Tensors:
         """The columns of some rows, ready for a model; with a key pictures are varied, each by the key and its row."""
-        columns = {name: column.index_select(0, rows) for name, column in self.columns.items()}
+        columns = {name: column.index_select(0, rows.to(column.device)) for name, column in self.columns.items()}
         if key is None or self.pictures is None or not self.pictures.varies:
             return self.ready(columns)
         batch, keys = prepare(columns), rng.fold(key, rows)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -27,10 +28,10 @@ def save_tensors(path: Path, state: Tensors) -> str:
     return digest
 
 
-def load_tensors(path: Path) -> Tensors:
+def load_tensors(path: Path, device: torch.device | str = "cpu") -> Tensors:
     """Read a state written by `save_tensors`."""
     try:
-        return load_file(path)
+        return {name: tensor.to(device) for name, tensor in load_file(path).items()}
     except (OSError, SafetensorError) as error:
         raise FedchordError(f"checkpoint: {path} cannot be read ({error})") from error
 
@@ -42,10 +43,11 @@ def file_digest(path: Path) -> str:
 
 
 class ClientMemory:
-    """Private states by client number; `folder` makes them live on disk instead of in memory."""
+    """Private states by client number; `folder` makes them live on disk instead of in memory. Read ones are on
+    `device`."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path | None = None, device: torch.device | str = "cpu") -> None:
+        self._folder, self._device = folder, device
         self._held: dict[int, Tensors] = {}
         self._files: dict[int, tuple[str, str]] = {}  # client -> (file name, digest) of the newest saved version
         self._unsaved: set[int] = set()
@@ -66,7 +68,7 @@ class ClientMemory:
         if client in self._held:
             return self._held[client]
         if client in self._files and self._home is not None:
-            return load_tensors(self._home / self._files[client][0])
+            return load_tensors(self._home / self._files[client][0], self._device)
         return None
 
     def put(self, client: int, own: Tensors, round: int) -> None:
@@ -116,4 +118,4 @@ class ClientMemory:
                 raise FedchordError(f"checkpoint: {path} is missing or damaged")
             self._files[int(client)] = (name, digest)
             if self._folder is None:
-                self._held[int(client)] = load_tensors(path)
+                self._held[int(client)] = load_tensors(path, self._device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -101,16 +101,16 @@ def simulate(
     plan = Plan(rounds, cohort, seed)
     training = algorithm.client.local(training or Training())
     place = pick_device(device)
-    federation = _on(federation, place)
+    federation = federation.to(place)
     task = task.to(place)
-    memory = memory or ClientMemory()
+    memory = memory or ClientMemory(device=place)
     state = open_run(algorithm, task, federation.num_clients, plan)
     if checkpoints and checkpoints.resume:
         found = checkpoint.load(checkpoints.folder, memory, checkpoints.fingerprint)
         for problem in found.problems if found else ():
             report(f"{problem}; going on from the one before")
         state = found.state if found else state
-    state = replace(state, broadcast={name: tensor.to(place) for name, tensor in state.broadcast.items()})
+    state = state.to(place)
     work = Work(algorithm, task, federation, training, seed)
     size = plan.size(federation.num_clients)
     runner = make_executor(executor, work, state.broadcast, size, workers, report)
@@ -149,10 +149,3 @@ def _watch(algorithm: Algorithm, memory: ClientMemory, ids: list[int]) -> dict[s
         return {}
     kept = [memory.get(client) or {} for client in ids]
     return {name: float(torch.cat([own[name] for own in kept]).mean()) for name in algorithm.client.watched}
-
-
-def _on(federation: Federation, device: torch.device) -> Federation:
-    """The federation with its columns on a device."""
-    if device.type == "cpu":
-        return federation
-    return replace(federation, columns={name: column.to(device) for name, column in federation.columns.items()})

@@ -177,7 +177,7 @@ def cannot_vectorise(work: Work) -> str:
         if isinstance(module, _ATTENTION):
             return f"{name} is an attention layer ({kind}), which has no batching rule"
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            return f"{name} ({kind}) computes statistics over a batch, which padding would change; use GroupNorm"
+            return f"{name} ({kind}) computes statistics over a batch, which padding would change (GroupNorm has none)"
         if is_parametrized(module) or any(isinstance(h, SpectralNorm) for h in module._forward_pre_hooks.values()):
             return f"{name} has a parametrisation (such as spectral normalisation), which updates itself in place"
     if work.federation.pictures is not None and work.federation.pictures.varies:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from fedchord import catalog, check, models
 from fedchord.check import fail, require, unknown
@@ -51,6 +52,13 @@ NATURAL = frozenset(
 """Data sets with clients of their own, which are used unless a split is named."""
 TABLES = frozenset({"heart", "berka", "berka-before", "berka-leaking"})
 """Data sets whose rows are vectors of features."""
+USUAL = {
+    **dict.fromkeys(("cifar10", "cifar100"), "twocnn"),
+    "shakespeare": "lstm-characters",
+    **dict.fromkeys(("shakespeare_words", "reddit"), "lstm-words"),
+    "speechcommands": "m5",
+}
+"""The model of a data set unless one is named; of all others it is twonn."""
 EVALUATIONS = 50
 """About how often a run is evaluated unless eval_every is given."""
 SNAPSHOTS = 5
@@ -69,7 +77,7 @@ class RunConfig:
     method: str = _key("fedavg", "the method, by name; its parameters are method.x")
     mixing: str | None = _key(None, "another mixing rule than the method's; its parameters are mixing.x")
     server: str | None = _key(None, "another server rule than the method's; its parameters are server.x")
-    model: str | None = _key(None, "the model, by name (default: twocnn for cifar10 and cifar100, else twonn)")
+    model: str | None = _key(None, "the model, by name (default: by the data, such as twocnn for cifar10; else twonn)")
     data: str = _key("digits", "a data set by name, or an .npz or .csv file (columns label and client)")
     data_root: str | None = _key(None, "the folder of the data sets (default: FEDCHORD_DATA)", "data.root")
     skip_damaged: bool | None = _key(
@@ -215,7 +223,7 @@ class RunConfig:
         table = self.data in TABLES or self.data.endswith(".csv")
         if usual and (usual in models.GENERATIVE or not table):
             return usual
-        return "twocnn" if self.data in ("cifar10", "cifar100") else "twonn"
+        return USUAL.get(self.data, "twonn")
 
     def values(self) -> dict[str, Scalar]:
         """All settings by key, with every choice made, in the order of the fields."""
@@ -308,7 +316,11 @@ class RunConfig:
         objective = weighted(objective) if self.class_weights else objective
         inputs = federation.inputs if rule.outcome == "samples" else None
         task = Task(lambda: models.build(name, shape, outputs, rule.options()), objective, inputs=inputs)
-        for _, part in task.named_modules():
+        parts = [part for _, part in task.named_modules()]
+        if federation.columns["x"].dtype == torch.int64 and not any(isinstance(part, nn.Embedding) for part in parts):
+            advice = "use model=lstm-characters, lstm-words or encoder:FOLDER"
+            raise fail("run", f"{self.data} has rows of token numbers, which {name} does not read; {advice}")
+        for part in parts:
             if isinstance(part, models.TextEncoder):
                 part.check(federation.columns["x"])
         return task

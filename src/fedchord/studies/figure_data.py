@@ -48,7 +48,7 @@ class Loaded:
         found = checkpoint.load(here.checkpoints, memory, config.fingerprint())
         if found is None or found.state.round != config.rounds:
             raise FedchordError(f"{folder}: the checkpoint of the last round is missing")
-        return Loaded(Parts.build(config), found.state, memory)
+        return Loaded(Parts.build(config, "cpu"), found.state, memory)
 
     @property
     def clients(self) -> list[int]:

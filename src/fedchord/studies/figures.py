@@ -77,7 +77,7 @@ FIGURES: dict[str, Kind] = {
         _along_lambda,
         ("APFL", "Ditto", MM, LM),
     ),
-    "munu": Kind("accuracy along lambda for 4 mu x 4 nu, both mixings", "2_munu", "perhaps 8 min", _munu),
+    "munu": Kind("accuracy along lambda for 4 mu x 4 nu, both mixings", "2_munu", "about 12 min", _munu),
     "start": Kind(
         "accuracy and loss over the start of mixing L/T, both mixings", "2_start", "about 4 min", _starts, (MM, LM)
     ),

@@ -248,10 +248,11 @@ class _Session:
         """The last round was done before this session, only the summary was not: it is measured once more."""
         assert self.folder is not None
         self._take_over(logged, self.parts.config.rounds)
-        memory = ClientMemory()
+        place = self.parts.task.device
+        memory = ClientMemory(device=place)
         found = checkpoint.load(self.folder.checkpoints, memory, self.parts.config.fingerprint())
         assert found is not None
-        return found.state, memory
+        return found.state.to(place), memory
 
 
 @contextmanager
@@ -280,7 +281,7 @@ def load_model(path: str | Path, client: int | None = None, report: Report = lam
     """The model of a run as a plain state_dict: the global one, or the one a client would use."""
     folder = RunFolder(path)
     config = folder.read_config()
-    parts, memory = Parts.build(config), ClientMemory()
+    parts, memory = Parts.build(config, "cpu"), ClientMemory()
     clients = parts.federation.num_clients
     ends = parts.algorithm.outcome == "model"
     require(ends, "export", f"{config.method} ends with samples, not with a model; write fedchord synth export {path}")

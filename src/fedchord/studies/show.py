@@ -72,6 +72,7 @@ def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
     for name, values in summary["metrics"].items():
         if values["undefined"]:
             lines.append(f"{name} is undefined for {values['undefined']} clients, which are left out.")
+    lines += sweep_notes(summary.get("sweep"), summary["config"].get("validation", 0))
     lines += newcomer_notes(summary.get("newcomers"))
     lines += synthesis.notes(summary["synthetic"]) if summary.get("synthetic") else []
     up, down = (sent[way] / 1e6 for way in ("up_per_round", "down_per_round"))
@@ -89,6 +90,25 @@ def _alike(protocol: dict[str, Any]) -> str:
     return f", {count} deploy{'s' if count == 1 else ''} the global model"
 
 
+def sweep_notes(found: dict[str, Any] | None, validation: float) -> list[str]:
+    """What the lambda sweep found, in one line."""
+    if not found:
+        return []
+    best, chosen = found["best_mean"], found["validated"]
+    honest = "none" if validation else "none; add validation=0.1"
+    if chosen:
+        honest = _number(chosen["mean"])
+    return [
+        f"{found['metric']} along lambda, mean over clients: {_number(best['mean'])} at {best['lambda']:g}, the best "
+        f"on the test rows; {_number(found['optimistic']['mean'])} at each client's own best on them (optimistic); "
+        f"with lambda chosen on validation rows (honest): {honest}."
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
 def newcomer_notes(found: dict[str, Any] | None) -> list[str]:
     """What newcomers measured, in one line."""
     if not found:
@@ -96,7 +116,7 @@ def newcomer_notes(found: dict[str, Any] | None) -> list[str]:
     told = []
     for name, before in found["global"].items():
         pair = (before["mean"], found["tuned"][name]["mean"])
-        first, second = ("-" if value is None else f"{value:.4f}" for value in pair)
+        first, second = map(_number, pair)
         told.append(f"{name} {first} -> {second}")
     epochs = f"{found['epochs']} local epoch{'' if found['epochs'] == 1 else 's'}"
     return [

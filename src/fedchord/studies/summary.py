@@ -18,7 +18,7 @@ import fedchord
 from fedchord.data.federation import Federation
 from fedchord.engine.executors import Work
 from fedchord.engine.memory import ClientMemory
-from fedchord.engine.simulate import RoundResult
+from fedchord.engine.simulate import RoundResult, pick_device
 from fedchord.evaluate import Evaluation, deployed, evaluate
 from fedchord.local import Training
 from fedchord.newcomers import Welcome, divide, welcome
@@ -54,11 +54,13 @@ class Parts:
     newcomers: Federation | None = None
 
     @staticmethod
-    def build(config: RunConfig) -> Parts:
-        """Read the data and build everything; every mistake is told here."""
+    def build(config: RunConfig, device: str | None = None) -> Parts:
+        """Read the data and build everything, on the run's device unless told otherwise; mistakes are told here."""
         federation, late = divide(config.federation(), config.newcomers or 0, config.seed)
         config.plan().size(federation.num_clients)
-        return Parts(config, config.algorithm(), federation, config.task(federation), config.training(), late)
+        place, task = pick_device(device or config.device), config.task(federation)
+        late = late and late.to(place)
+        return Parts(config, config.algorithm(), federation.to(place), task.to(place), config.training(), late)
 
     @property
     def work(self) -> Work:
@@ -108,6 +110,8 @@ class Parts:
             late, trained = self.newcomers.num_clients, self.federation.num_clients
             found.append(f"newcomers: {late} of {late + trained} clients were kept out of training")
         sweeps = type(self.algorithm.client).endpoints is not ClientRule.endpoints
+        if self.config.sweep_lambdas is not None and not sweeps:
+            found.append(f"{self.config.method} has one model: sweep.lambdas has no effect")
         if self.config.validation > 0 and sweeps:
             reason = unvalidated(self.federation)
             found += [f"validated: {reason}"] if reason else self._few()
