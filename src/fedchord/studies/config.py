@@ -317,7 +317,8 @@ class RunConfig:
         inputs = federation.inputs if rule.outcome == "samples" else None
         task = Task(lambda: models.build(name, shape, outputs, rule.options()), objective, inputs=inputs)
         parts = [part for _, part in task.named_modules()]
-        if federation.columns["x"].dtype == torch.int64 and not any(isinstance(part, nn.Embedding) for part in parts):
+        tokens = not federation.batch(torch.zeros(1, dtype=torch.int64))["x"].is_floating_point()
+        if tokens and not any(isinstance(part, nn.Embedding) for part in parts):
             advice = "use model=lstm-characters, lstm-words or encoder:FOLDER"
             raise fail("run", f"{self.data} has rows of token numbers, which {name} does not read; {advice}")
         for part in parts:
