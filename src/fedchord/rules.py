@@ -120,6 +120,8 @@ class ClientRule:
     """Entries beyond the model that the rule broadcasts and that the server rule must know how to move."""
     tunes: ClassVar[str] = "all"
     """Whose `tuning` takes place: that of "all" clients, or only of those that were "never sampled"."""
+    tune_lr: float | None = None
+    """The learning rate of `tuning`; None: that of the last round."""
     usual: ClassVar[str] = ""
     """The model that a run takes for this rule unless it names one; empty: by the data."""
 

@@ -9,14 +9,14 @@ from oracle import CLIENTS, COHORTS, DENSE, NEVER, ROUNDS, SETTINGS
 
 from fedchord.check import FedchordError
 
-CASES = [("dense", "global", 1), ("autograd", "global", 3), ("batchnorm", "global", 2), ("dense", "last", 1),
-         ("batchnorm", "last", 1)]  # fmt: skip
+CASES = [("dense", "global", 1, None), ("autograd", "global", 3, None), ("batchnorm", "global", 2, None),
+         ("dense", "global", 2, 0.7), ("dense", "last", 1, None), ("batchnorm", "last", 1, None)]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "form", "tune_epochs"), CASES)
-def test_against_plain_torch(kind, form, tune_epochs):
+@pytest.mark.parametrize(("kind", "form", "tune_epochs", "tune_lr"), CASES)
+def test_against_plain_torch(kind, form, tune_epochs, tune_lr):
     setting = SETTINGS[kind]
-    algorithm = oracle.build("fedavg-ft", form=form, tune_epochs=tune_epochs)
+    algorithm = oracle.build("fedavg-ft", form=form, tune_epochs=tune_epochs, tune_lr=tune_lr)
     g, own = setting.first(), {}
     for t, result in enumerate(oracle.running(algorithm, setting)):
         assert result.cohort == COHORTS[t]
@@ -33,8 +33,8 @@ def test_against_plain_torch(kind, form, tune_epochs):
             assert oracle.same(result.memory.get(i), model), (t, i)
     if form == "last":
         models = {i: own.get(i, g) for i in CLIENTS}
-    else:  # the batches of a round that does not take place, the learning rate of the last
-        settings = {"epochs": tune_epochs, "lr": oracle.rate(ROUNDS - 1)}
+    else:  # the batches of a round that does not take place, the learning rate of the last unless one is given
+        settings = {"epochs": tune_epochs, "lr": tune_lr or oracle.rate(ROUNDS - 1)}
         models = {i: oracle.descend(setting, g, i, ROUNDS, **settings) for i in CLIENTS}
     oracle.check_deployed(algorithm, setting, result, models)
 
@@ -78,6 +78,7 @@ def test_the_last_copy_of_a_client_never_sampled_is_the_global_model():
     [
         ({"form": "first"}, "FineTune: form must be one of global, last, got 'first'"),
         ({"tune_epochs": -1}, "FineTune: tune_epochs must be a whole number of at least 0, got -1"),
+        ({"tune_lr": 0.0}, "FineTune: tune_lr must be above 0, got 0.0"),
         ({"tune_epochs": 0.5}, "FineTune: tune_epochs must be a whole number of at least 0, got 0.5"),
     ],
 )

@@ -228,7 +228,8 @@ def test_table3_has_the_hyperparameters_of_the_thesis() -> None:
         assert config.clients == int(clients)
         assert (config.data, config.model) == {"MNIST": ("mnist", "twonn"), "CIFAR-10": ("cifar10", "twocnn")}[data]
     entries = {entry.label: entry for entry in thesis.study.methods}
-    controls = {"Local", "FedAvg-FT", "FedAvg-FT (last copy)"}
+    controls = {"Local", "FedAvg-FT", "FedAvg-FT (first rate)", "FedAvg-FT (last copy)"}
+    assert entries["FedAvg-FT (first rate)"].keys["method.tune_lr"] == 0.01  # that of the first round
     late = "SuPerFed-LM, L/T=0.6"
     assert len(entries) == 11 + len(controls) + 1 and controls | {late} < set(entries)
     assert entries["FedProx"].keys["method.mu"] == 0.01

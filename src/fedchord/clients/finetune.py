@@ -19,6 +19,9 @@ class FineTune(ClientRule):
     form="global": the last global model after `tune_epochs` epochs on the client's training rows, for every client,
     also one that was never sampled. form="last": the client's own model at the end of its last round, which costs
     nothing; a client that was never sampled has none and deploys the global model.
+
+    `tune_lr` is the learning rate of these epochs; without it they have that of the last round, which after a long run
+    with a decaying rate is close to zero, and then they change little.
     """
 
     deploys: ClassVar[str] = (
@@ -28,10 +31,13 @@ class FineTune(ClientRule):
 
     form: str = "global"
     tune_epochs: int = 1
+    tune_lr: float | None = None
 
     def __post_init__(self) -> None:
         check.one_of("FineTune", "form", self.form, ("global", "last"))
         check.whole("FineTune", "tune_epochs", self.tune_epochs)
+        if self.tune_lr is not None:
+            check.positive("FineTune", "tune_lr", self.tune_lr)
 
     def init(self, task: Task, shared: Tensors, key: int) -> Tensors:
         return shared_model(shared) if self.form == "last" else {}

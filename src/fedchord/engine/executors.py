@@ -83,7 +83,7 @@ class Work:
             max(state.round, 1),
             self.federation.num_clients,
             1,
-            self.training.rate(before),
+            self.training.rate(before) if rule.tune_lr is None else rule.tune_lr,
             self.training.epochs,
             key=0,
         )
