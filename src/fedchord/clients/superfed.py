@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeVar, final
+from typing import ClassVar, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -230,7 +230,8 @@ class SuPerFed(ClientRule):
         return shared_model(shared), {"theta": own["own"]}
 
 
-class _Block(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Block:
     """A stretch of the parameter vector, with the views of all vectors that a step needs there."""
 
     lam: int
