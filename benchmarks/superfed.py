@@ -1,6 +1,6 @@
 """SuPerFed: what a local step costs beside FedAvg's, and against mixing inside autograd (W4); the lambda sweep (W6).
 
-    python benchmarks/superfed.py [--turns 7]
+    python benchmarks/superfed.py [--turns 7] [--only twocnn]
 
 Contenders take turns in one process; medians and ratios are printed.
 """
@@ -163,13 +163,18 @@ def show(name: str, seconds: dict[str, float], what: str, target: float) -> None
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--only", choices=("twonn", "twocnn", "W4", "W6"), help="one part; without it all")
     options = parser.parse_args()
+    asked = (options.only,) if options.only else ("twonn", "twocnn", "W4", "W6")
     keep_freed_memory()
     print("| model | method | ms a step | of FedAvg's |\n|---|---|---|---|")
     for name, dense in (("W1", True), ("W1", False), ("W2", False)):
-        local_steps(JOBS[name], dense, options.turns)
-    whole_rounds(JOBS["W1"], options.turns)
-    sweeps(options.turns)
+        if JOBS[name].model in asked:
+            local_steps(JOBS[name], dense, options.turns)
+    if "W4" in asked:
+        whole_rounds(JOBS["W1"], options.turns)
+    if "W6" in asked:
+        sweeps(options.turns)
 
 
 if __name__ == "__main__":
