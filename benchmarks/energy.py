@@ -19,12 +19,13 @@ import torch
 from fedchord import Task, Training, rng
 from fedchord.clients.energy import Energy
 from fedchord.clients.plain import Plain
+from fedchord.core.local import train
+from fedchord.core.rules import ClientRule, Phase, RoundInfo, Visit
+from fedchord.core.stream import ClientStream
 from fedchord.data import Inputs
 from fedchord.data.federation import Federation, Ragged
 from fedchord.engine.executors import keep_freed_memory
-from fedchord.local import ClientStream, train
 from fedchord.models import build
-from fedchord.rules import ClientRule, Phase, RoundInfo, Visit
 
 BATCH, STEPS = 64, 8
 MODELS = {"smallconv": (1, 28, 28), "resnet10:8": (3, 32, 32)}

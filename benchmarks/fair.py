@@ -18,9 +18,9 @@ import quadprog
 import torch
 from torch import Tensor
 
+from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.mixing import simplex
 from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
-from fedchord.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.tensors import Tensors
 
 COHORT = 10

@@ -20,12 +20,12 @@ from torch.func import functional_call
 from works import JOBS, Job
 
 from fedchord import Task, Training, method, simulate
+from fedchord.core.rules import RoundInfo, ServerState
 from fedchord.data import Federation, Ragged
 from fedchord.engine.executors import Work, keep_freed_memory
 from fedchord.engine.memory import ClientMemory
+from fedchord.evaluation.sweep import LAMBDAS, sweep
 from fedchord.models import build
-from fedchord.rules import RoundInfo, ServerState
-from fedchord.sweep import LAMBDAS, sweep
 
 MIX = {"warmup": 0.0}
 

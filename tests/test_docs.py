@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fedchord import catalog
-from fedchord.rules import ClientRule
-from fedchord.studies.config import RunConfig
-from fedchord.studies.runs import execute
+from fedchord.core.rules import ClientRule
+from fedchord.experiments.config import RunConfig
+from fedchord.experiments.run import execute
 
 with warnings.catch_warnings():  # typer uses names that click deprecates
     warnings.simplefilter("ignore", DeprecationWarning)

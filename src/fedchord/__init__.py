@@ -5,21 +5,20 @@ The public names are imported when they are first used, so that `fedchord --help
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedchord.catalog import build as method
     from fedchord.check import FedchordError
+    from fedchord.core.local import local_round
+    from fedchord.core.rules import Algorithm, ClientRule, MixingRule, ServerRule
+    from fedchord.core.task import Task
+    from fedchord.core.training import Training
     from fedchord.data import federate, load
     from fedchord.engine.memory import ClientMemory
     from fedchord.engine.simulate import Checkpoints, RoundResult, simulate
-    from fedchord.evaluate import Evaluation, evaluate
-    from fedchord.local import Training, local_round
-    from fedchord.rules import Algorithm, ClientRule, MixingRule, ServerRule
-    from fedchord.task import Task
+    from fedchord.evaluation.evaluate import Evaluation, evaluate
 
 __version__ = "0.1.0"
 
@@ -46,17 +45,18 @@ __all__ = [
 _HOMES = {
     "fedchord.catalog": ("build",),
     "fedchord.check": ("FedchordError",),
+    "fedchord.core.local": ("local_round",),
+    "fedchord.core.rules": ("Algorithm", "ClientRule", "MixingRule", "ServerRule"),
+    "fedchord.core.task": ("Task",),
+    "fedchord.core.training": ("Training",),
     "fedchord.data": ("federate", "load"),
     "fedchord.engine.memory": ("ClientMemory",),
     "fedchord.engine.simulate": ("Checkpoints", "RoundResult", "simulate"),
-    "fedchord.evaluate": ("Evaluation", "evaluate"),
-    "fedchord.local": ("Training", "local_round"),
-    "fedchord.rules": ("Algorithm", "ClientRule", "MixingRule", "ServerRule"),
-    "fedchord.task": ("Task",),
+    "fedchord.evaluation.evaluate": ("Evaluation", "evaluate"),
 }
 _RENAMED = {"build": "method"}
 _PLACES = {_RENAMED.get(name, name): (home, name) for home, names in _HOMES.items() for name in names}
-_MODULES = ("catalog", "check", "data", "metrics", "models", "rng", "rules", "task", "tensors")
+_MODULES = ("catalog", "check", "core", "data", "metrics", "models", "rng", "tensors")
 
 
 def __getattr__(name: str) -> Any:
@@ -72,14 +72,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """Keeps `fedchord.evaluate` the function: importing the module of that name would put the module there."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _PLACES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

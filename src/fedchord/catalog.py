@@ -26,6 +26,7 @@ from fedchord.clients.scaffold import Scaffold
 from fedchord.clients.split import Split
 from fedchord.clients.stateless import StatelessSuPerFed
 from fedchord.clients.superfed import SuPerFed
+from fedchord.core.rules import Algorithm, ClientRule, MixingRule, ServerRule
 from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
 from fedchord.mixing.adaptive import AAggFFAdaptive
 from fedchord.mixing.afl import Afl
@@ -35,7 +36,6 @@ from fedchord.mixing.propfair import PropFair
 from fedchord.mixing.qfedavg import QFedAvg
 from fedchord.mixing.static import BySize, Uniform
 from fedchord.mixing.term import Term
-from fedchord.rules import Algorithm, ClientRule, MixingRule, ServerRule
 from fedchord.servers.adaptive import Adagrad, Adam, Momentum, Yogi
 from fedchord.servers.langevin import SCHEDULE, SHORT, Langevin
 from fedchord.servers.step import Blend, ScaffoldStep, Step

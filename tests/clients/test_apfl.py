@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 
-import oracle
 import pytest
 import torch
 import torch.nn.functional as F
-from oracle import CLIENTS, COHORTS, DENSE, SETTINGS, close, vector
+from helpers import oracle
+from helpers.oracle import CLIENTS, COHORTS, DENSE, SETTINGS, close, vector
 from torch import nn
 from torch.func import functional_call
 

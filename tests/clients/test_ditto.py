@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import oracle
 import pytest
 import torch
-from oracle import CLIENTS, COHORTS, DENSE, SETTINGS, close, squared, vector
+from helpers import oracle
+from helpers.oracle import CLIENTS, COHORTS, DENSE, SETTINGS, close, squared, vector
 
 from fedchord.check import FedchordError
 from fedchord.clients.ditto import Ditto

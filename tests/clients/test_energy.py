@@ -11,23 +11,25 @@ from functools import cache
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import make_federation
+from helpers.federations import make_federation
 from torch import Tensor, nn
 
 from fedchord import catalog, rng
 from fedchord.check import FedchordError
 from fedchord.clients.energy import Energy, chosen
+from fedchord.core.local import local_round
+from fedchord.core.rules import Algorithm, Phase, RoundInfo, Visit
+from fedchord.core.stream import ClientStream
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.data import Dirichlet, Inputs, Pathological, federate, load
 from fedchord.data.federation import Block
 from fedchord.engine.simulate import simulate
 from fedchord.engine.vectorised import traced
-from fedchord.local import ClientStream, Training, local_round
 from fedchord.mixing.static import BySize
 from fedchord.models import SmallConvNet
 from fedchord.models.parts import SpectralLinear
-from fedchord.rules import Algorithm, Phase, RoundInfo, Visit
 from fedchord.servers.langevin import Langevin
-from fedchord.task import Task
 
 INFO = RoundInfo(round=2, rounds=9, num_clients=4, cohort=4, lr=0.01, epochs=1, key=77)
 LABELS = torch.arange(10).repeat_interleave(3)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import oracle
 import pytest
-import torch
-from oracle import DENSE, SETTINGS
+from helpers import oracle
+from helpers.oracle import DENSE, SETTINGS, assert_same
 
 from fedchord.check import FedchordError
-from fedchord.engine.simulate import RoundResult
 
 VARIANTS = {
     "lg-fedavg": {"head": "hidden1,head"},
@@ -21,21 +19,6 @@ VARIANTS = {
     "superfed-mm": {"start_round": 1, "mu": 0.0, "nu": 3.0},
     "superfed-lm": {"start_round": 0, "mu": 0.3},
 }
-
-
-def assert_same(a: RoundResult, b: RoundResult, tolerance: float) -> None:
-    """Broadcast, private memory and what every client measures."""
-    pairs = {f"broadcast {n}": (t, b.state.broadcast[n]) for n, t in a.state.broadcast.items()}
-    assert a.memory.clients() == b.memory.clients()
-    for i in a.memory.clients():
-        left, right = a.memory.get(i), b.memory.get(i)
-        assert left.keys() == right.keys()
-        pairs |= {f"client {i} {n}": (t, right[n]) for n, t in left.items()}
-    pairs["loss"] = a.evaluation.per_client["loss"], b.evaluation.per_client["loss"]
-    for name, (left, right) in pairs.items():
-        assert torch.isfinite(left).all(), name
-        same = torch.allclose(left, right, atol=tolerance, rtol=tolerance) if tolerance else torch.equal(left, right)
-        assert same, name
 
 
 @pytest.mark.parametrize("name", VARIANTS)

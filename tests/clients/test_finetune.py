@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import oracle
 import pytest
 import torch
-from oracle import CLIENTS, COHORTS, DENSE, NEVER, ROUNDS, SETTINGS
+from helpers import oracle
+from helpers.oracle import CLIENTS, COHORTS, DENSE, NEVER, ROUNDS, SETTINGS
 
 from fedchord.check import FedchordError
 

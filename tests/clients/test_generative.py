@@ -21,14 +21,16 @@ from torch.distributions import Normal, kl_divergence
 from fedchord import catalog, rng
 from fedchord.check import FedchordError
 from fedchord.clients.generative import FedCgan, FedCvae, balanced, cross_entropy, divergence, squared_error
+from fedchord.core.local import local_round
+from fedchord.core.rules import ClientRule, Phase, RoundInfo, Visit
+from fedchord.core.stream import ClientStream
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.data import Inputs
 from fedchord.data.federation import Federation, Ragged
 from fedchord.engine.simulate import simulate
-from fedchord.local import ClientStream, Training, local_round
+from fedchord.experiments.config import RunConfig
 from fedchord.models import Cgan, Cvae, TwoNN
-from fedchord.rules import ClientRule, Phase, RoundInfo, Visit
-from fedchord.studies.config import RunConfig
-from fedchord.task import Task
 
 CLASSES, SHAPE, LATENT, SEED = 3, (1, 6, 5), 4, 5
 TRAINING = Training(epochs=2, weight_decay=0.01, eps=1e-4)  # a larger eps: Adam would magnify rounding

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import copy
 
-import oracle
 import pytest
 import torch
 import torch.nn.functional as F
-from oracle import CLIENTS, COHORTS, DENSE, FEDERATION, SETTINGS, TRAINING, close, squared
+from helpers import oracle
+from helpers.oracle import CLIENTS, COHORTS, DENSE, FEDERATION, SETTINGS, TRAINING, close, squared
 from torch import nn
 
 from fedchord.check import FedchordError
 from fedchord.clients.pfedme import PFedMe
-from fedchord.local import ClientStream, Training, local_round
+from fedchord.core.local import local_round
+from fedchord.core.rules import RoundInfo
+from fedchord.core.stream import ClientStream
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.models import LogisticRegression
-from fedchord.rules import RoundInfo
-from fedchord.task import Task
 
 
 def train(setting, g, i, t, lam, inner, inner_lr):

@@ -5,20 +5,21 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 
-import oracle
 import pytest
 import torch
-from oracle import CLIENTS, COHORT, COHORTS, DENSE, FEDERATION, SEED, SETTINGS, TRAINING, close, vector
+from helpers import oracle
+from helpers.oracle import CLIENTS, COHORT, COHORTS, DENSE, FEDERATION, SEED, SETTINGS, TRAINING, close, vector
 from torch import nn
 
 from fedchord import rng
 from fedchord.check import FedchordError
 from fedchord.clients.split import Split
+from fedchord.core.local import local_round
+from fedchord.core.rules import RoundInfo
+from fedchord.core.stream import ClientStream
+from fedchord.core.task import Task
 from fedchord.engine.executors import Work
-from fedchord.evaluate import evaluate
-from fedchord.local import ClientStream, local_round
-from fedchord.rules import RoundInfo
-from fedchord.task import Task
+from fedchord.evaluation.evaluate import evaluate
 
 METHODS = ["lg-fedavg", "fedper", "fedrep"]
 INFO = RoundInfo(round=0, rounds=4, num_clients=7, cohort=3, lr=0.1, epochs=2, key=0)

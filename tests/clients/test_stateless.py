@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 
-import oracle
 import pytest
-import test_superfed
 import torch
 import torch.nn.functional as F
-from oracle import CLIENTS, COHORTS, DENSE, FEDERATION, NEVER, SEED, SETTINGS, TRAINING, Setting
-from test_executors_agree import assert_same
+from helpers import oracle
+from helpers import superfed as superfed_oracle
+from helpers.oracle import CLIENTS, COHORTS, DENSE, FEDERATION, NEVER, SEED, SETTINGS, TRAINING, Setting, assert_same
 from torch import nn
 from torch.func import functional_call
 
@@ -19,10 +18,10 @@ from fedchord import rng
 from fedchord.check import FedchordError
 from fedchord.clients.stateless import StatelessSuPerFed
 from fedchord.clients.superfed import SuPerFed
+from fedchord.core.rules import RoundInfo, Visit
 from fedchord.engine.executors import Work
-from fedchord.evaluate import evaluate
-from fedchord.rules import RoundInfo, Visit
-from fedchord.sweep import LAMBDAS, sweep
+from fedchord.evaluation.evaluate import evaluate
+from fedchord.evaluation.sweep import LAMBDAS, sweep
 
 NAME = "superfed-stateless"
 ROUNDS = 2
@@ -38,14 +37,14 @@ def rebuilt(setting: Setting, g: nn.Module, own: nn.Module, i: int, layerwise: b
     """l after its epochs with g fixed: loss((1 - lam) g + lam l) + nu cos^2(g, l), by autograd and torch.optim."""
     l, home = copy.deepcopy(own), copy.deepcopy(g).train()  # noqa: E741
     fixed = {name: p.detach().clone() for name, p in g.named_parameters()}
-    optimiser = test_superfed.optimiser_of(TRAINING, list(l.parameters()), oracle.rate(ROUNDS - 1))
+    optimiser = superfed_oracle.optimiser_of(TRAINING, list(l.parameters()), oracle.rate(ROUNDS - 1))
     key = rng.fold(rng.key(SEED, "tune", i, ROUNDS), 0)
     for step, batch in enumerate(oracle.batches(setting, i, ROUNDS, epochs=epochs)):
         optimiser.zero_grad()
-        lam = test_superfed.lambdas(fixed, rng.fold(key, step), layerwise)
+        lam = superfed_oracle.lambdas(fixed, rng.fold(key, step), layerwise)
         mixed = {name: (1 - lam[name]) * fixed[name] + lam[name] * p for name, p in l.named_parameters()}
         loss = F.cross_entropy(functional_call(home, mixed, (batch["x"],)), batch["y"])
-        (loss + nu * test_superfed.cos(list(fixed.values()), list(l.parameters())) ** 2).backward()
+        (loss + nu * superfed_oracle.cos(list(fixed.values()), list(l.parameters())) ** 2).backward()
         optimiser.step()
     return l
 
@@ -73,10 +72,10 @@ def test_two_rounds_against_plain_torch(case):
         trained = []
         for i in result.cohort:
             if t < begin:
-                trained.append(test_superfed.warm(setting, g, i, t, 0.3, TRAINING))
+                trained.append(superfed_oracle.warm(setting, g, i, t, 0.3, TRAINING))
                 continue
             own = start_of(setting, g, i, rebuild)
-            trained.append(test_superfed.train(setting, g, own, i, t, layerwise, 0.3, 1.5, TRAINING)[0])
+            trained.append(superfed_oracle.train(setting, g, own, i, t, layerwise, 0.3, 1.5, TRAINING)[0])
         g = oracle.average(trained, oracle.by_size(result.cohort))
         assert oracle.same(result.state.broadcast, g, 1e-5), t
         assert result.memory.clients() == []
@@ -84,7 +83,7 @@ def test_two_rounds_against_plain_torch(case):
     for i in CLIENTS:  # also those that were never sampled
         own = start_of(setting, g, i, rebuild)
         own = rebuilt(setting, g, own, i, layerwise, 1.5, parameters.get("tune_epochs", 1))
-        models[i] = test_superfed.blended(g, own, parameters.get("blend", 0.5), i)
+        models[i] = superfed_oracle.blended(g, own, parameters.get("blend", 0.5), i)
     oracle.check_deployed(algorithm, setting, result, models, 2e-5)
     assert result.evaluation.protocol["never_sampled"] == sum(i not in COHORTS[0] + COHORTS[1] for i in CLIENTS)
 

@@ -6,17 +6,19 @@ import dataclasses
 
 import pytest
 import torch
-from conftest import make_federation
+from helpers.federations import make_federation
 
 from fedchord import catalog, rng
+from fedchord.core.local import local_round
+from fedchord.core.round import Plan, Results, close_round, open_round, open_run
+from fedchord.core.rules import Algorithm
+from fedchord.core.stream import ClientStream
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.data import Iid, Inputs, federate, load
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import Checkpoints, RoundResult, simulate
-from fedchord.local import ClientStream, Training, local_round
 from fedchord.models import GENERATIVE, TwoNN
-from fedchord.round import Plan, Results, close_round, open_round, open_run
-from fedchord.rules import Algorithm
-from fedchord.task import Task
 
 METHODS = sorted(catalog.METHODS)
 TRAINING = Training(epochs=2, batch=4, lr=0.1, momentum=0.5)

@@ -14,14 +14,15 @@ from torch import Tensor
 
 from fedchord import Task, method, rng, simulate
 from fedchord.check import FedchordError
+from fedchord.core.rules import Phase
+from fedchord.core.stream import ClientStream
+from fedchord.core.training import Training
 from fedchord.data import DataSet, Iid, Natural, federate
 from fedchord.data.augment import IMAGENET, Pictures
 from fedchord.data.sources.isic import PLAIN, VARIED
 from fedchord.engine.executors import Work
 from fedchord.engine.vectorised import cannot_vectorise
-from fedchord.local import ClientStream, Training
 from fedchord.models import LogisticRegression
-from fedchord.rules import Phase
 
 KEYS = rng.as_tensor([rng.key(3, "test", i) for i in range(200)])
 

@@ -9,13 +9,15 @@ import torch
 
 from fedchord import Task, method, simulate
 from fedchord.check import FedchordError
+from fedchord.core.local import data_loss
+from fedchord.core.objective import BINARY, CLASSIFICATION, mean_loss, weighted
+from fedchord.core.stream import ClientStream
+from fedchord.core.training import Training
 from fedchord.data import DataSet, Natural, federate
 from fedchord.data.build import class_weight, majority
 from fedchord.data.federation import Ragged
-from fedchord.local import ClientStream, Training, data_loss
+from fedchord.experiments.config import RunConfig
 from fedchord.models import LogisticRegression
-from fedchord.studies.config import RunConfig
-from fedchord.task import BINARY, CLASSIFICATION, mean_loss, weighted
 
 LABELS = torch.tensor([0, 0, 0, 1, 2, 2, 0, 1])
 HELD = Ragged.of([torch.tensor([0, 1, 2, 3, 4]), torch.tensor([5, 6])])

@@ -21,12 +21,12 @@ from PIL import Image
 
 from fedchord.check import FedchordError
 from fedchord.data import SOURCES, DataSet, Iid, Natural, federate, load, status
-from fedchord.data import facts as known
-from fedchord.data.facts import FACTS, Download, Facts, Thesis
+from fedchord.data.formats import cache
+from fedchord.data.official import facts as known
+from fedchord.data.official.facts import FACTS, Download, Facts, Thesis
+from fedchord.data.official.verify import checksum, content_checksum, look, official_rows, verdict
 from fedchord.data.samples import samples_picture, sizes_picture
-from fedchord.data.sources import cache
 from fedchord.data.statistics import client_sizes, statistics
-from fedchord.data.verify import checksum, content_checksum, look, official_rows, verdict
 
 MNIST = SOURCES["mnist"]
 PARTS = [places[0] for places in MNIST.files]

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from fedchord.check import FedchordError
-from fedchord.data.facts import Download
-from fedchord.data.fetch import STAGE, _Bar, get, unpack
+from fedchord.data.official.facts import Download
+from fedchord.data.official.fetch import STAGE, _Bar, get, unpack
 
 
 @pytest.fixture

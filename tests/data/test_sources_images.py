@@ -12,9 +12,9 @@ from PIL import Image
 
 from fedchord.check import FedchordError
 from fedchord.data import SOURCES, Natural, federate, load, status
-from fedchord.data.facts import FACTS
+from fedchord.data.official.facts import FACTS
 from fedchord.data.sources import celeba, tinyimagenet
-from fedchord.studies.data_table import entry
+from fedchord.thesis.data_table import entry
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,11 @@ from PIL import Image
 
 from fedchord.check import FedchordError
 from fedchord.data import SOURCES, Natural, federate, load, status
+from fedchord.data.formats.images import read_image
+from fedchord.data.formats.table import read_rows
+from fedchord.data.official.verify import loaded_rows, look, verdict
 from fedchord.data.sources import isic
-from fedchord.data.sources.images import read_image
-from fedchord.data.sources.table import read_rows
-from fedchord.data.verify import loaded_rows, look, verdict
-from fedchord.studies.config import RunConfig
+from fedchord.experiments.config import RunConfig
 
 ROWS = [  # target, centre, fold, lesion; the level of a picture is 10 times its number
     (0, 5, "train", "a"),

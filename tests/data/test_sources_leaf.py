@@ -10,7 +10,7 @@ import torch
 
 from fedchord.check import FedchordError
 from fedchord.data import SOURCES, DataSet, Federation, Iid, Natural, federate, load, prepare, status
-from fedchord.data.sources import cache
+from fedchord.data.formats import cache
 from fedchord.data.sources.shakespeare import ALPHABET
 
 

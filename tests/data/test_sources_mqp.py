@@ -11,7 +11,7 @@ import torch
 
 from fedchord.check import FedchordError
 from fedchord.data import SOURCES, Natural, federate, load, status
-from fedchord.data.sources.wordpiece import WordPiece, pair, read_vocabulary
+from fedchord.data.formats.wordpiece import WordPiece, pair, read_vocabulary
 
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "can", "i", "take", "pill", "##s", "##box", "cafe", "?", "-", "病", "flu")
 ROWS = [

@@ -9,8 +9,9 @@ import torch
 
 from fedchord.check import FedchordError
 from fedchord.data import SOURCES, Natural, federate, load, status
-from fedchord.data.sources import leaf, reddit
-from fedchord.data.verify import loaded_rows, look, verdict
+from fedchord.data.formats import leaf
+from fedchord.data.official.verify import loaded_rows, look, verdict
+from fedchord.data.sources import reddit
 
 
 @pytest.fixture(autouse=True)

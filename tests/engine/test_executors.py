@@ -5,23 +5,23 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from conftest import make_federation
+from helpers.federations import make_federation
 from torch import nn
 
 from fedchord import catalog
 from fedchord.check import FedchordError, fail
+from fedchord.core.round import Plan, open_round, open_run
+from fedchord.core.rules import Algorithm, ClientRule, Phase
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.engine.executors import Work
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.processes import Processes
 from fedchord.engine.simulate import pick_device, simulate
 from fedchord.engine.vectorised import cannot_vectorise
-from fedchord.local import Training
 from fedchord.mixing.static import BySize
 from fedchord.models import TwoCNN, TwoNN
-from fedchord.round import Plan, open_round, open_run
-from fedchord.rules import Algorithm, ClientRule, Phase
 from fedchord.servers.step import Step
-from fedchord.task import Task
 
 FEDERATION = make_federation([13, 20, 7, 31, 10, 5])
 TRAINING = Training(epochs=2, batch=4, lr=0.1, momentum=0.5)

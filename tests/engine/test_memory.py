@@ -2,17 +2,17 @@ import json
 
 import pytest
 import torch
-from conftest import make_federation
+from helpers.federations import make_federation
 
 from fedchord import catalog
 from fedchord.check import FedchordError
+from fedchord.core.rules import ServerState
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.engine import checkpoint
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import Checkpoints, simulate
-from fedchord.local import Training
 from fedchord.models import TwoNN
-from fedchord.rules import ServerState
-from fedchord.task import Task
 
 FEDERATION = make_federation([13, 20, 7, 31])
 

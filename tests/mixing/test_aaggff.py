@@ -9,19 +9,19 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
-from cohorts import cohort, info
-from conftest import make_federation
+from helpers.cohorts import cohort, info
+from helpers.federations import make_federation
 from scipy import optimize, stats
 
 from fedchord import catalog
 from fedchord.check import FedchordError
+from fedchord.core.round import Plan, open_run
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.engine.simulate import simulate
-from fedchord.local import Training
 from fedchord.mixing import aaggff, ledger, simplex
 from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
 from fedchord.models import TwoNN
-from fedchord.round import Plan, open_run
-from fedchord.task import Task
 
 # -- AAggFF-S --------------------------------------------------------------------------------------------------------
 

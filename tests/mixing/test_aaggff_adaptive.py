@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from cohorts import cohort
+from helpers.cohorts import cohort
 from scipy import stats
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedchord.check import FedchordError
+from fedchord.core.rules import RoundInfo
 from fedchord.mixing.adaptive import AAggFFAdaptive
-from fedchord.rules import RoundInfo
 
 
 def info(t: int, clients: int, size: int) -> RoundInfo:

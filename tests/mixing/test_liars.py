@@ -9,22 +9,22 @@ from typing import ClassVar, final
 
 import pytest
 import torch
-from cohorts import cohort, info
-from conftest import make_federation
+from helpers.cohorts import cohort, info
+from helpers.federations import make_federation
 
 from fedchord.check import FedchordError
 from fedchord.clients.plain import Plain
+from fedchord.core.rules import Algorithm, Cohort, Mix, MixingRule
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.engine.simulate import simulate
-from fedchord.local import Training
 from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
 from fedchord.mixing.liars import Liars
 from fedchord.mixing.qfedavg import QFedAvg
 from fedchord.mixing.static import Uniform
 from fedchord.mixing.term import Term
 from fedchord.models import TwoNN
-from fedchord.rules import Algorithm, Cohort, Mix, MixingRule
 from fedchord.servers.step import Step
-from fedchord.task import Task
 
 
 @final

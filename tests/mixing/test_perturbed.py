@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from cohorts import cohort
+from helpers.cohorts import cohort
 from scipy import integrate, stats
 
 from fedchord import rng
 from fedchord.check import FedchordError
+from fedchord.core.rules import RoundInfo
 from fedchord.mixing.perturbed import AAggFFPrivate, spent
-from fedchord.rules import RoundInfo
 
 
 def info(t: int, clients: int, key: int = 0) -> RoundInfo:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from cohorts import cohort, info
+from helpers.cohorts import cohort, info
 from scipy import optimize
 
 from fedchord.mixing import regret

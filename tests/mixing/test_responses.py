@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from cohorts import cohort
+from helpers.cohorts import cohort
 from scipy import optimize, stats
 
 from fedchord.check import FedchordError

@@ -8,16 +8,21 @@ import numpy as np
 import pytest
 import quadprog
 import torch
-from cohorts import cohort, info
-from conftest import make_federation
+from helpers.cohorts import cohort, info
+from helpers.federations import make_federation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedchord import catalog, rng
 from fedchord.check import FedchordError
 from fedchord.clients.propfair import PropFairLoss
+from fedchord.core.local import local_round
+from fedchord.core.round import Plan, open_run
+from fedchord.core.rules import Phase
+from fedchord.core.stream import ClientStream
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.engine.simulate import simulate
-from fedchord.local import ClientStream, Training, local_round
 from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
 from fedchord.mixing.afl import Afl
 from fedchord.mixing.fedmgda import FedMgda
@@ -26,9 +31,6 @@ from fedchord.mixing.qfedavg import QFedAvg
 from fedchord.mixing.static import BySize, Uniform
 from fedchord.mixing.term import Term
 from fedchord.models import TwoNN
-from fedchord.round import Plan, open_run
-from fedchord.rules import Phase
-from fedchord.task import Task
 
 LOSSES, SIZES = [0.4, 1.7, 0.9, 2.2], [10, 40, 20, 5]
 

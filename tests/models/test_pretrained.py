@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from fedchord.check import FedchordError
+from fedchord.core.task import Task
 from fedchord.data import DataSet, Iid, federate
 from fedchord.data.sources.mqp import PIECES
+from fedchord.experiments.config import RunConfig
 from fedchord.models import EfficientNetB0, TextEncoder, build, masked
 from fedchord.models.efficientnet import Excitation, Residual
-from fedchord.studies.config import RunConfig
-from fedchord.task import Task
 
 
 @pytest.fixture(autouse=True)

@@ -8,18 +8,21 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from test_models import BATCH_NORM, RECURRENT, TINY, inputs
+from helpers.networks import BATCH_NORM, RECURRENT, TINY, inputs
 from torch import Tensor, nn
 
 from fedchord import simulate
 from fedchord.catalog import build as method
 from fedchord.check import FedchordError
 from fedchord.clients.plain import Plain
+from fedchord.core.local import local_round
+from fedchord.core.objective import CLASSIFICATION, Batch, Objective
+from fedchord.core.rules import Phase, RoundInfo
+from fedchord.core.stream import ClientStream
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.data.federation import Federation, Ragged
-from fedchord.local import ClientStream, Training, local_round
 from fedchord.models import MODELS, ResNet, SmallConvNet, build
-from fedchord.rules import Phase, RoundInfo
-from fedchord.task import CLASSIFICATION, Batch, Objective, Task
 
 INFO = RoundInfo(round=0, rounds=1, num_clients=2, cohort=1, lr=0.05, epochs=1, key=0)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedchord.check import FedchordError
-from fedchord.rules import RoundInfo, Update
+from fedchord.core.rules import RoundInfo, Update
 from fedchord.servers.adaptive import Adagrad, Adam, Momentum, Yogi
 
 CHANGES = [

@@ -12,22 +12,23 @@ import torch.nn.functional as F
 
 from fedchord import federate, load, rng
 from fedchord.check import FedchordError
+from fedchord.core.objective import Batch
+from fedchord.core.rules import Algorithm, ClientRule, Phase, ServerState
+from fedchord.core.stream import ClientStream
+from fedchord.core.task import Task
 from fedchord.data import Iid, from_arrays
 from fedchord.data.augment import Pictures
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import simulate
-from fedchord.evaluate import evaluate, everyone
-from fedchord.local import ClientStream
+from fedchord.evaluation.evaluate import evaluate, everyone
 from fedchord.mixing.static import BySize
 from fedchord.models import SmallConvNet, TwoNN
-from fedchord.rules import Algorithm, ClientRule, Phase, ServerState
 from fedchord.servers.step import Step
 from fedchord.synthetic.learn import Judge, judged, learn, move, moved
 from fedchord.synthetic.quality import pick, reference
 from fedchord.synthetic.set import SyntheticSet
 from fedchord.synthetic.traffic import traffic
 from fedchord.synthetic.utility import official, utilities, utility
-from fedchord.task import Batch, Task
 from fedchord.tensors import Tensors
 
 DIGITS = federate(load("digits"), Iid(), 4, seed=1)

@@ -8,8 +8,9 @@ from typing import ClassVar, final
 import torch
 
 from fedchord import check, rng
-from fedchord.rules import ClientRule, Phase, Upload, Visit, shared_model
-from fedchord.task import Batch, Task
+from fedchord.core.objective import Batch
+from fedchord.core.rules import ClientRule, Phase, Upload, Visit, shared_model
+from fedchord.core.task import Task
 from fedchord.tensors import Tensors
 
 

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedchord import check, rng
-from fedchord.data.federation import Inputs
-from fedchord.local import Training
-from fedchord.rules import ClientRule, Phase, Slope, Upload, Visit
-from fedchord.task import Batch, Task, live_mean
+from fedchord.core.inputs import Inputs
+from fedchord.core.objective import Batch, live_mean
+from fedchord.core.rules import ClientRule, Phase, Slope, Upload, Visit
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.tensors import Tensors
 
 SETTINGS = ("optimiser", "lr", "lr_decay", "lr_step", "beta1", "weight_decay", "batch")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from fedchord import check
-from fedchord.rules import ClientRule, Phase, Upload, Visit, shared_model
-from fedchord.task import Task
+from fedchord.core.rules import ClientRule, Phase, Upload, Visit, shared_model
+from fedchord.core.task import Task
 from fedchord.tensors import Tensors
 
 

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedchord import check, rng
-from fedchord.local import LocalOptimiser, Training
+from fedchord.core.objective import Batch, live_mean
+from fedchord.core.rules import ClientRule, Phase, Upload, Visit
+from fedchord.core.task import Task
+from fedchord.core.training import LocalOptimiser, Training
 from fedchord.models.generative import Cgan, Cvae
-from fedchord.rules import ClientRule, Phase, Upload, Visit
-from fedchord.task import Batch, Task, live_mean
 from fedchord.tensors import Layout, Tensors
 
 Network = TypeVar("Network", bound=nn.Module)

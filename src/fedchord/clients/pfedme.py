@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 from fedchord import check, rng
-from fedchord.local import LocalOptimiser, Training
-from fedchord.rules import ClientRule, Phase, Upload, Visit, shared_model
-from fedchord.task import Batch, Task
+from fedchord.core.objective import Batch
+from fedchord.core.rules import ClientRule, Phase, Upload, Visit, shared_model
+from fedchord.core.task import Task
+from fedchord.core.training import LocalOptimiser, Training
 from fedchord.tensors import Tensors
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from fedchord.rules import ClientRule, Upload, Visit, shared_model
-from fedchord.task import Task
+from fedchord.core.rules import ClientRule, Upload, Visit, shared_model
+from fedchord.core.task import Task
 from fedchord.tensors import Tensors
 
 

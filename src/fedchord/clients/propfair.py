@@ -8,8 +8,8 @@ from typing import final
 import torch
 
 from fedchord import check, rng
-from fedchord.rules import ClientRule, Upload, Visit, shared_model
-from fedchord.task import Batch
+from fedchord.core.objective import Batch
+from fedchord.core.rules import ClientRule, Upload, Visit, shared_model
 from fedchord.tensors import Tensors
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import final
 
 from fedchord import check, rng
-from fedchord.rules import ClientRule, Visit
-from fedchord.task import Batch
+from fedchord.core.objective import Batch
+from fedchord.core.rules import ClientRule, Visit
 from fedchord.tensors import Tensors
 
 

@@ -8,9 +8,10 @@ from typing import ClassVar, final
 import torch
 
 from fedchord import rng
-from fedchord.local import Training
-from fedchord.rules import ClientRule, Upload, Visit
-from fedchord.task import Batch, Task
+from fedchord.core.objective import Batch
+from fedchord.core.rules import ClientRule, Upload, Visit
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.tensors import Tensors
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from fedchord import check, rng
-from fedchord.rules import ClientRule, Phase, Upload, Visit
-from fedchord.task import Batch, Task
+from fedchord.core.objective import Batch
+from fedchord.core.rules import ClientRule, Phase, Upload, Visit
+from fedchord.core.task import Task
 from fedchord.tensors import Cut, Tensors
 
 

@@ -10,9 +10,10 @@ import torch
 
 from fedchord import check, rng
 from fedchord.clients.superfed import SuPerFed
-from fedchord.local import LocalOptimiser
-from fedchord.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, shared_model
-from fedchord.task import Batch, Task
+from fedchord.core.objective import Batch
+from fedchord.core.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, shared_model
+from fedchord.core.task import Task
+from fedchord.core.training import LocalOptimiser
 from fedchord.tensors import Tensors
 
 

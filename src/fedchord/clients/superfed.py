@@ -13,9 +13,10 @@ from torch import Tensor
 
 from fedchord import check, rng
 from fedchord.clients.prox import pulled
-from fedchord.local import LocalOptimiser
-from fedchord.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, shared_model
-from fedchord.task import Batch, Task
+from fedchord.core.objective import Batch
+from fedchord.core.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, shared_model
+from fedchord.core.task import Task
+from fedchord.core.training import LocalOptimiser
 from fedchord.tensors import Layout, Tensors, cosine
 
 BLOCK = 1 << 19

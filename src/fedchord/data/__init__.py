@@ -2,6 +2,7 @@
 
 from fedchord.data.build import federate
 from fedchord.data.federation import DataSet, Federation, Inputs, Ragged, prepare
+from fedchord.data.formats.readers import from_arrays, from_csv, from_npz, from_torch
 from fedchord.data.noise import corrupt, transition
 from fedchord.data.partition import (
     PARTITIONS,
@@ -14,7 +15,6 @@ from fedchord.data.partition import (
     make_partition,
 )
 from fedchord.data.picture import split_picture
-from fedchord.data.readers import from_arrays, from_csv, from_npz, from_torch
 from fedchord.data.sources import SOURCES, Source, data_root, load, status
 from fedchord.data.split import split_client, split_clients
 

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from fedchord.check import FedchordError
+from fedchord.core.rules import ServerState
 from fedchord.engine.memory import ClientMemory, file_digest, load_tensors, save_tensors
-from fedchord.rules import ServerState
 
 KEEP = 2
 

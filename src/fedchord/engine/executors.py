@@ -20,12 +20,15 @@ from torch import Tensor
 
 from fedchord import rng
 from fedchord.check import FedchordError
+from fedchord.core.local import local_round, train
+from fedchord.core.objective import Batch
+from fedchord.core.round import Results
+from fedchord.core.rules import Algorithm, ClientRule, Phase, RoundInfo, ServerState, Upload, Visit
+from fedchord.core.stream import ClientStream
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.memory import ClientMemory
-from fedchord.local import ClientStream, Training, local_round, train
-from fedchord.round import Results
-from fedchord.rules import Algorithm, ClientRule, Phase, RoundInfo, ServerState, Upload, Visit
-from fedchord.task import Batch, Task
 from fedchord.tensors import Tensors
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from fedchord.check import FedchordError
+from fedchord.core.round import Results
+from fedchord.core.rules import RoundInfo
 from fedchord.engine.executors import Arena, Work, keep_freed_memory, one_thread
 from fedchord.engine.memory import ClientMemory
-from fedchord.round import Results
-from fedchord.rules import RoundInfo
 from fedchord.tensors import Tensors
 
 

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from fedchord import check
+from fedchord.core.round import Plan, close_round, open_round, open_run
+from fedchord.core.rules import Algorithm, ServerState
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine import checkpoint
 from fedchord.engine.executors import Work, make_executor
 from fedchord.engine.memory import ClientMemory
-from fedchord.evaluate import Evaluation, evaluate
-from fedchord.local import Training
-from fedchord.round import Plan, close_round, open_round, open_run
-from fedchord.rules import Algorithm, ServerState
+from fedchord.evaluation.evaluate import Evaluation, evaluate
 from fedchord.synthetic.learn import Judge
-from fedchord.task import Task
 from fedchord.tensors import num_bytes
 
 EXECUTORS = ("auto", "processes", "serial", "vectorised")

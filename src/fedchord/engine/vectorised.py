@@ -16,13 +16,15 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from fedchord import rng
+from fedchord.core.local import local_round
+from fedchord.core.objective import Batch
+from fedchord.core.round import Results
+from fedchord.core.rules import Phase, RoundInfo, Upload, Visit
+from fedchord.core.stream import ClientStream
+from fedchord.core.task import Task
 from fedchord.data.federation import Federation
 from fedchord.engine.executors import Arena, Work, one_thread
 from fedchord.engine.memory import ClientMemory
-from fedchord.local import ClientStream, local_round
-from fedchord.round import Results
-from fedchord.rules import Phase, RoundInfo, Upload, Visit
-from fedchord.task import Batch, Task
 from fedchord.tensors import Tensors, stack
 
 CHUNK = 16

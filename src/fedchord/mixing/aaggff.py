@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from fedchord import check
+from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.mixing import ledger, regret
 from fedchord.mixing.responses import CENTRES, ESTIMATES, family, reported, respond, responses, usable
 from fedchord.mixing.simplex import Spread, minimise, project, residual
-from fedchord.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.tensors import Tensors
 
 IMPUTATIONS = ("in-sample", "leave-one-out")

@@ -9,9 +9,9 @@ from typing import ClassVar, final
 import torch
 
 from fedchord import check
+from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.mixing import ledger
 from fedchord.mixing.responses import CENTRES, family, responses, usable
-from fedchord.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.tensors import Tensors
 
 

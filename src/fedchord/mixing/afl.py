@@ -8,9 +8,9 @@ from typing import ClassVar, final
 import torch
 
 from fedchord import check
+from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.mixing.responses import reported
 from fedchord.mixing.simplex import project
-from fedchord.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.tensors import Tensors
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fedchord import check
+from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.mixing.responses import distinct
 from fedchord.mixing.simplex import minimise
-from fedchord.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.tensors import Tensors
 
 RESCALES = ("mean", "unit")

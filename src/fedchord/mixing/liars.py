@@ -8,7 +8,7 @@ from typing import final
 import torch
 
 from fedchord import check
-from fedchord.rules import Cohort, Mix, MixingRule, RoundInfo
+from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.tensors import Tensors
 
 

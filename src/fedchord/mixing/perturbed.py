@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fedchord import check, rng
+from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.mixing import ledger
 from fedchord.mixing.responses import HUGE, cdf, distinct, family
-from fedchord.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.tensors import Tensors
 
 

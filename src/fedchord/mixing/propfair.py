@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from fedchord import check
+from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.mixing.responses import reported
-from fedchord.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.tensors import Tensors
 
 

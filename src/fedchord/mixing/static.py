@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import torch
 
-from fedchord.rules import Cohort, Mix, MixingRule, RoundInfo
+from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.tensors import Tensors
 
 

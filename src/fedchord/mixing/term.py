@@ -8,8 +8,8 @@ from typing import ClassVar, final
 import torch
 
 from fedchord import check
+from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.mixing.responses import reported
-from fedchord.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.tensors import Tensors
 
 

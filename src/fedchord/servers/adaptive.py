@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fedchord import check
-from fedchord.rules import RoundInfo, ServerRule, Update
+from fedchord.core.rules import RoundInfo, ServerRule, Update
 from fedchord.tensors import Tensors
 
 

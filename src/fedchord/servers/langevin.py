@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedchord import check, rng
-from fedchord.rules import RoundInfo, ServerRule, Update
+from fedchord.core.rules import RoundInfo, ServerRule, Update
 from fedchord.tensors import Tensors
 
 SCHEDULE: dict[str, Any] = {

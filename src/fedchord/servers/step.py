@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from fedchord import check
-from fedchord.rules import RoundInfo, ServerRule, Update
+from fedchord.core.rules import RoundInfo, ServerRule, Update
 from fedchord.tensors import Tensors
 
 

@@ -19,11 +19,12 @@ from torch import Tensor, nn
 
 from fedchord import rng
 from fedchord.check import fail, require, unknown
-from fedchord.data.federation import Federation, Inputs
+from fedchord.core.inputs import Inputs
+from fedchord.core.task import Task
+from fedchord.data.federation import Federation
 from fedchord.engine.executors import one_thread
 from fedchord.synthetic.inception import load_inception
 from fedchord.synthetic.learn import Judge, learn
-from fedchord.task import Task
 from fedchord.tensors import Tensors
 
 ROWS = 256

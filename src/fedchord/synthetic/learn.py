@@ -16,12 +16,15 @@ import torch
 from torch import Tensor
 
 from fedchord import check, models, rng
+from fedchord.core.local import data_loss, local_round
+from fedchord.core.objective import BINARY, CLASSIFICATION, Batch
+from fedchord.core.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, shared_model
+from fedchord.core.stream import ClientStream
+from fedchord.core.task import Task
+from fedchord.core.training import Training
 from fedchord.data.federation import Federation, Ragged
 from fedchord.engine.executors import one_thread
-from fedchord.local import ClientStream, Training, data_loss, local_round
-from fedchord.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, shared_model
 from fedchord.synthetic.set import SyntheticSet
-from fedchord.task import BINARY, CLASSIFICATION, Batch, Task
 from fedchord.tensors import Tensors
 
 DENSE = (600, 0.1)

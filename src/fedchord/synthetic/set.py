@@ -19,9 +19,10 @@ from torch.utils.data import TensorDataset
 
 from fedchord import rng
 from fedchord.check import fail, require, whole
+from fedchord.core.objective import Batch
+from fedchord.core.rules import Algorithm, ServerState
+from fedchord.core.task import Task
 from fedchord.data.federation import Federation
-from fedchord.rules import Algorithm, ServerState
-from fedchord.task import Batch, Task
 
 OWNER = "synthetic"
 SET = "synthetic.npz"

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 
 from fedchord import rng
+from fedchord.core.objective import Batch
 from fedchord.data.federation import Federation
-from fedchord.evaluate import ROWS, everyone
+from fedchord.evaluation.evaluate import ROWS, everyone
 from fedchord.metrics import by_client
 from fedchord.synthetic.learn import Judge, Learnt, judged, learn
 from fedchord.synthetic.quality import pick
 from fedchord.synthetic.set import SyntheticSet
-from fedchord.task import Batch
 
 Numbers = dict[str, float]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedchord.check import require, unknown
 from fedchord.data.federation import DataSet
+from fedchord.data.source import Source
 from fedchord.data.sources import (
     berka,
     celeba,
@@ -25,7 +26,6 @@ from fedchord.data.sources import (
     speechcommands,
     tinyimagenet,
 )
-from fedchord.data.sources.source import Source
 
 __all__ = ["SOURCES", "Source", "data_root", "load", "status"]
 
@@ -56,7 +56,7 @@ def load(name: str, root: str | Path | None = None, skip_damaged: bool = False) 
     `skip_damaged` leaves out damaged files of a data set that is made of many, and `origin` counts them. `origin` also
     says where files have the official number of rows, but not the official content.
     """
-    from fedchord.data.verify import told  # here, since it needs the records of the sources
+    from fedchord.data.official.verify import told  # here, since it needs the records of the sources
 
     if name not in SOURCES:
         raise unknown("data set", name, SOURCES)

@@ -46,9 +46,10 @@ from typing import TypeVar
 import torch
 
 from fedchord.check import fail, require
-from fedchord.data.federation import Block, DataSet
-from fedchord.data.sources.source import Source
-from fedchord.data.sources.table import Row, read_rows
+from fedchord.core.inputs import Block
+from fedchord.data.federation import DataSet
+from fedchord.data.formats.table import Row, read_rows
+from fedchord.data.source import Source
 
 Found = TypeVar("Found")
 

@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from fedchord.check import fail, require
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.cache import Writer, cached, fill_files, skipped_note
-from fedchord.data.sources.images import read_image
-from fedchord.data.sources.leaf import CODES, part_files, places, read_users
-from fedchord.data.sources.source import Source
-from fedchord.data.sources.table import md5
+from fedchord.data.formats.cache import Writer, cached, fill_files, skipped_note
+from fedchord.data.formats.images import read_image
+from fedchord.data.formats.leaf import CODES, part_files, places, read_users
+from fedchord.data.formats.table import md5
+from fedchord.data.source import Source
 
 SIDE, LEAST, LABEL, SIZE = 84, 5, "Smiling", (178, 218)
 MD5 = {

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.batches import read_images
-from fedchord.data.sources.source import Source
+from fedchord.data.formats.batches import read_images
+from fedchord.data.source import Source
 from fedchord.tensors import Tensors
 
 

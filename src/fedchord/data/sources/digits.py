@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.source import Source
+from fedchord.data.source import Source
 
 
 def _load(root: Path) -> DataSet:

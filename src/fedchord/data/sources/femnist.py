@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from fedchord.check import fail, require
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.leaf import HOME, places, read_leaf
-from fedchord.data.sources.source import Source
+from fedchord.data.formats.leaf import HOME, places, read_leaf
+from fedchord.data.source import Source
 
 SIDE, CLASSES = 28, 62
 

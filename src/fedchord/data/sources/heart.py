@@ -25,9 +25,10 @@ from pathlib import Path
 
 import torch
 
-from fedchord.data.federation import Block, DataSet
-from fedchord.data.sources.source import Source
-from fedchord.data.sources.table import Row, md5, read_rows
+from fedchord.core.inputs import Block
+from fedchord.data.federation import DataSet
+from fedchord.data.formats.table import Row, md5, read_rows
+from fedchord.data.source import Source
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 COLUMNS = (

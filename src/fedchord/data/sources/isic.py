@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from fedchord.data.augment import IMAGENET, Pictures
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.cache import Writer, cached, fill_files, skipped_note
-from fedchord.data.sources.images import read_image
-from fedchord.data.sources.source import Source
-from fedchord.data.sources.table import Row, read_rows
+from fedchord.data.formats.cache import Writer, cached, fill_files, skipped_note
+from fedchord.data.formats.images import read_image
+from fedchord.data.formats.table import Row, read_rows
+from fedchord.data.source import Source
 
 CENTRES = ("BCN", "HAM_vidir_molemax", "HAM_vidir_modern", "HAM_rosendahl", "MSK", "HAM_vienna_dias")
 KINDS = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")

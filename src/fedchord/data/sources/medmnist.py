@@ -26,8 +26,8 @@ from torch import Tensor
 
 from fedchord.check import fail, require
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.source import Source
-from fedchord.data.sources.table import md5
+from fedchord.data.formats.table import md5
+from fedchord.data.source import Source
 from fedchord.tensors import Tensors
 
 # Classes, then the training and test rows, of each set.

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.idx import places, read_idx, read_images, same_rows
-from fedchord.data.sources.source import Source
+from fedchord.data.formats.idx import places, read_idx, read_images, same_rows
+from fedchord.data.source import Source
 from fedchord.tensors import Tensors
 
 _PARTS = ("train", "t10k")

@@ -22,9 +22,9 @@ import torch
 
 from fedchord.check import fail
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.source import Source
-from fedchord.data.sources.table import Row, read_rows
-from fedchord.data.sources.wordpiece import WordPiece, pair, read_vocabulary
+from fedchord.data.formats.table import Row, read_rows
+from fedchord.data.formats.wordpiece import WordPiece, pair, read_vocabulary
+from fedchord.data.source import Source
 
 COLUMNS = ("doctor", "first", "second", "label")
 LENGTH, PIECES = 200, 30522

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from fedchord.check import require
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.idx import places, read_idx, read_images, same_rows
-from fedchord.data.sources.source import Source
+from fedchord.data.formats.idx import places, read_idx, read_images, same_rows
+from fedchord.data.source import Source
 
 # The columns of the official label files: digit, form series, writer, number within the writer, NIST class, NIST
 # number, duplicate, unused.

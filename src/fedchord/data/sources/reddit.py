@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from fedchord.check import fail, require
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.leaf import HOME, Encode, part_files, places, read_leaf, read_users
-from fedchord.data.sources.source import Source
+from fedchord.data.formats.leaf import HOME, Encode, part_files, places, read_leaf, read_users
+from fedchord.data.source import Source
 
 SPECIAL = ("<PAD>", "<UNK>", "<BOS>", "<EOS>")
 SIZE, LENGTH, UNKNOWN = 10000, 10, 1

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from fedchord.check import fail, require
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.leaf import HOME, places, read_leaf
-from fedchord.data.sources.source import Source
+from fedchord.data.formats.leaf import HOME, places, read_leaf
+from fedchord.data.source import Source
 
 # In the order of the character codes, as LEAF has it.
 ALPHABET = "".join(sorted(string.ascii_letters + string.digits + "\n !\"&'(),-.:;>?[]}"))

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from fedchord.check import fail, require, unknown
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.cache import Writer, cached, fill_files, skipped_note
-from fedchord.data.sources.source import Source
+from fedchord.data.formats.cache import Writer, cached, fill_files, skipped_note
+from fedchord.data.source import Source
 
 WORDS = (
     *("backward", "bed", "bird", "cat", "dog", "down", "eight", "five", "follow", "forward", "four", "go"),

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from fedchord.check import fail, require, unknown
 from fedchord.data.augment import IMAGENET, Pictures
 from fedchord.data.federation import DataSet
-from fedchord.data.sources.cache import Writer, cached, fill_files, skipped_note
-from fedchord.data.sources.images import read_image
-from fedchord.data.sources.source import Source
+from fedchord.data.formats.cache import Writer, cached, fill_files, skipped_note
+from fedchord.data.formats.images import read_image
+from fedchord.data.source import Source
 
 SIDE, CLASSES = 64, 200
 FOLDER = "tiny-imagenet-200"

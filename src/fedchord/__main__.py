@@ -1,0 +1,5 @@
+"""`python -m` runs the command line."""
+
+from fedchord.cli import main
+
+main()

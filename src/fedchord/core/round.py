@@ -1,0 +1,129 @@
+"""The server's half of a round: draw the cohort, weigh what came back, mix it, step.
+
+batches --> local_round (one client) --> Results --> mixing.weigh --> weighted sum --> server.step -->
+ServerState(round + 1)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fedchord import check, rng
+from fedchord.core.rules import Algorithm, Cohort, Mix, RoundInfo, ServerState, Update
+from fedchord.core.task import Task
+from fedchord.core.training import Training
+from fedchord.tensors import Tensors, weighted_sum
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and with whom: rounds, clients a round (a number, or a share of all given as a fraction below 1),
+    seed."""
+
+    rounds: int = 10
+    cohort: int | float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check.whole("run", "rounds", self.rounds, 1)
+        check.whole("run", "seed", self.seed)
+        if isinstance(self.cohort, float):
+            check.require(
+                0 < self.cohort <= 1, "run", f"cohort as a share must be above 0 and at most 1, got {self.cohort}"
+            )
+        else:
+            check.whole("run", "cohort", self.cohort, 1)
+
+    def size(self, num_clients: int) -> int:
+        """|S| = max(1, floor(C K)) for a share C (departs: E3, E10), or the number itself."""
+        if isinstance(self.cohort, float):
+            return max(1, math.floor(self.cohort * num_clients + 1e-9))
+        check.require(
+            self.cohort <= num_clients,
+            "run",
+            f"cohort must be at most the number of clients, {num_clients}, got {self.cohort}",
+        )
+        return self.cohort
+
+
+@dataclass(frozen=True)
+class Results:
+    """What came back from a cohort: uploads stacked along the first axis, in the order of `ids`."""
+
+    ids: Tensor
+    sizes: Tensor
+    mix: Tensors
+    carry: Tensors = field(default_factory=dict)
+    mean: Tensors = field(default_factory=dict)
+    stats: Tensors = field(default_factory=dict)
+    losses: Tensor | None = None
+
+
+def open_run(algorithm: Algorithm, task: Task, num_clients: int, plan: Plan) -> ServerState:
+    """The server before the first round."""
+    size = plan.size(num_clients)
+    mixing = algorithm.mixing
+    check.require(
+        not mixing.full or size == num_clients,
+        type(mixing).__name__,
+        f"needs every client in every round, got cohort {size} of {num_clients}"
+        + (f"; use {mixing.instead}, or cohort=all" if mixing.instead else ""),
+    )
+    broadcast = algorithm.client.opening(task, rng.key(plan.seed, "model"))
+    moving = {name: broadcast[name] for name in algorithm.client.mixes if name in broadcast}
+    visits = torch.zeros(num_clients, dtype=torch.int32)
+    return ServerState(0, broadcast, mixing.init(num_clients), algorithm.server.init(moving), visits)
+
+
+def open_round(state: ServerState, plan: Plan, training: Training) -> tuple[RoundInfo, list[int]]:
+    """What is known about the round, and its cohort: a uniform sample without replacement, sorted."""
+    num_clients = len(state.visits)
+    size = plan.size(num_clients)
+    key = rng.key(plan.seed, "server", state.round)
+    info = RoundInfo(state.round, plan.rounds, num_clients, size, training.rate(state.round), training.epochs, key)
+    ids = (
+        range(num_clients)
+        if size == num_clients
+        else rng.choose(rng.key(plan.seed, "cohort", state.round), num_clients, size)
+    )
+    return info, list(ids)
+
+
+def close_round(
+    algorithm: Algorithm, task: Task, state: ServerState, results: Results, info: RoundInfo
+) -> tuple[ServerState, Mix]:
+    """Weigh, mix, step."""
+    mix, mixing = algorithm.mixing.weigh(state.mixing, _cohort(algorithm, results), info)
+    equal = torch.full_like(mix.shares, 1 / len(results.ids))
+    update = Update(
+        mix={name: weighted_sum(mix.coefficients, stacked) for name, stacked in results.mix.items()},
+        mean={name: weighted_sum(equal, stacked) for name, stacked in results.mean.items()},
+    )
+    broadcast, server = algorithm.server.step(state.broadcast, update, state.server, info)
+    for name, stacked in results.carry.items():
+        if not stacked.numel():
+            continue
+        counters = task.buffers.counters.to(stacked.device)
+        mean = weighted_sum(mix.shares, stacked)
+        if counters.any() and counters.shape == mean.shape:
+            mean = torch.where(counters, stacked.amax(0), mean)
+        broadcast = broadcast | {name: mean}
+    visits = state.visits.clone()
+    visits[results.ids] += 1
+    return ServerState(state.round + 1, broadcast, mixing, server, visits), mix
+
+
+def _cohort(algorithm: Algorithm, results: Results) -> Cohort:
+    """What the mixing rule asked for, and no more."""
+    needs = algorithm.mixing.needs
+    norms = gram = None
+    if needs & {"norm", "gram"}:
+        rows = results.mix["theta"].reshape(len(results.ids), -1).double()
+        gram = rows @ rows.t()
+        norms = gram.diagonal().clamp_min(0).sqrt()
+    losses = results.losses if "loss" in needs else None
+    return Cohort(results.ids, results.sizes, losses, norms, gram if "gram" in needs else None, results.stats)

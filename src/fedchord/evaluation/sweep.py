@@ -1,0 +1,230 @@
+"""The lambda sweep: every model on the line between a client's two ends, measured on the client's own rows.
+
+For a method with two models per client (SuPerFed, APFL, Ditto) the model (1 - lam) near + lam far is evaluated for
+lam in 0, 0.1, ..., 1. A client without two ends (never trained, or not since the start of mixing) is measured once with
+what it deploys, its own BatchNorm statistics included; its value stands at every lam, and it is counted. Three
+summaries, never to be confused:
+
+    best_mean      one lam for all clients, the best of the mean curve on the test rows (the thesis' wording)
+    optimistic     every client's own best lam on its test rows: an upper bound, not a result
+    validated      every client's best lam on its validation rows, measured on its test rows: the honest one
+
+With few validation rows many lam tie. Of those with the best metric `validated` takes the one with the lowest loss on
+the same rows; of those that tie still, the nearest to 0.5, the middle of the line, and of two as near the lower one.
+
+With BatchNorm every point of a line has statistics recomputed on the client's training rows, its two ends as well. What
+APFL (lam = alpha) and Ditto (lam = 1) deploy has the same parameters as the sweep there, but the running statistics
+that v collected in training, so that its value may differ a little; without BatchNorm it is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedchord.check import require
+from fedchord.core.rules import Algorithm, ClientRule, ServerState
+from fedchord.core.task import Task
+from fedchord.data.federation import Federation
+from fedchord.engine.memory import ClientMemory
+from fedchord.evaluation.evaluate import ROWS, Tune, deployed, predicted, recalibrated
+from fedchord.metrics import HIGHER_IS_BETTER, by_client, find
+from fedchord.tensors import Tensors
+
+LAMBDAS = tuple(i / 10 for i in range(11))
+WAITING = 1 << 20
+"""How many scores are collected before the metric is computed."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A metric by client and lam; `validation` is there if the clients have validation rows."""
+
+    metric: str
+    lambdas: tuple[float, ...]
+    clients: tuple[int, ...]
+    test: Tensor
+    validation: Tensor | None
+    two_ended: Tensor
+    """Which clients have two models; the others' rows are constant."""
+    validation_loss: Tensor | None = None
+    """The loss on the validation rows, which decides between lam whose metric is the same."""
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean over clients at every lam."""
+        return self.test.nanmean(0)
+
+    @property
+    def std(self) -> Tensor:
+        """The spread over clients at every lam (ddof 0)."""
+        return (self.test - self.mean).square().nanmean(0).sqrt()
+
+    def _signed(self, values: Tensor) -> Tensor:
+        """More is better, undefined is worst."""
+        signed = values if self.metric in HIGHER_IS_BETTER else -values
+        return signed.nan_to_num(-torch.inf, torch.inf, -torch.inf)
+
+    def _best(self, values: Tensor) -> Tensor:
+        return self._signed(values).argmax(-1)
+
+    def _chosen(self, values: Tensor, losses: Tensor) -> Tensor:
+        """The best lam of every row: by the metric, then by the loss, then by how near it is to 0.5."""
+        middle = (torch.tensor(self.lambdas, dtype=torch.float64) - 0.5).abs().mul(1e9).round().expand_as(values)
+        tied = torch.ones_like(values, dtype=torch.bool)
+        for order in (-self._signed(values), losses.nan_to_num(torch.inf, torch.inf), middle):
+            left = torch.where(tied, order, torch.inf)
+            tied = tied & (left == left.amin(-1, keepdim=True))
+        return tied.int().argmax(-1)
+
+    def best_mean(self) -> tuple[float, Tensor]:
+        """The lam with the best mean on the test rows, and every client's value there."""
+        index = int(self._best(self.mean))
+        return self.lambdas[index], self.test[:, index]
+
+    def optimistic(self) -> Tensor:
+        """Every client's value at its own best lam on the test rows."""
+        return self.test.gather(1, self._best(self.test).unsqueeze(1)).squeeze(1)
+
+    def validated(self) -> tuple[Tensor, Tensor] | None:
+        """Every client's lam chosen on its validation rows, and its value on the test rows there."""
+        if self.validation is None:
+            return None
+        losses = self.validation_loss if self.validation_loss is not None else torch.zeros_like(self.validation)
+        index = self._chosen(self.validation, losses)
+        grid = torch.tensor(self.lambdas, dtype=torch.float64)
+        return grid[index], self.test.gather(1, index.unsqueeze(1)).squeeze(1)
+
+
+def sweep(
+    algorithm: Algorithm,
+    task: Task,
+    federation: Federation,
+    state: ServerState,
+    memory: ClientMemory,
+    metric: str = "top1",
+    lambdas: tuple[float, ...] = LAMBDAS,
+    tune: Tune | None = None,
+) -> Sweep | None:
+    """Measure every client along its line; None if no client has two models."""
+    find(metric)
+    check_lambdas(lambdas)
+    if type(algorithm.client).endpoints is ClientRule.endpoints:  # one model: there is nothing to measure
+        return None
+    clients = federation.test.sizes.nonzero().flatten().tolist()
+    chosen = bool(clients) and not unvalidated(federation)
+    splits = ("test", "validation") if chosen else ("test",)
+    wanted = {"test": (metric,), "validation": tuple(dict.fromkeys((metric, "loss")))}
+    measured = {split: _Measured(wanted[split], len(lambdas)) for split in splits}
+    two_ended, at_once = [], task.objective.rows or ROWS
+    for client in clients:
+        own = (memory.get(client) or {}) if state.visits[client] > 0 else None
+        own = tune(client, own, state) if tune else own
+        ends = algorithm.client.endpoints(task, state.broadcast, own)
+        two_ended.append(ends is not None)
+        one = deployed(algorithm, task, federation, state, client, own) if ends is None else None
+        for split in splits:
+            rows = federation.part(split)[client]
+            if one is not None:
+                scores, labels, _ = predicted(task, federation, one, rows, at_once)
+                measured[split].add(scores[None], labels[None], len(lambdas))
+            elif ends is not None:
+                for points in _along(task, federation, client, ends, rows, lambdas, at_once):
+                    measured[split].add(*points)
+    if not any(two_ended):
+        return None
+    tables = {split: part.tables() for split, part in measured.items()}
+    held = tables.get("validation", {})
+    return Sweep(
+        metric,
+        lambdas,
+        tuple(clients),
+        tables["test"][metric],
+        held.get(metric),
+        torch.tensor(two_ended),
+        held.get("loss"),
+    )
+
+
+def check_lambdas(lambdas: tuple[float, ...], owner: str = "sweep") -> None:
+    """A grid has points, all of them on the line."""
+    require(bool(lambdas), owner, "needs at least one lambda")
+    for lam in lambdas:
+        require(0 <= lam <= 1, owner, f"every lambda must lie between 0 and 1, got {lam}")
+
+
+def unvalidated(federation: Federation) -> str:
+    """Why no lambda can be chosen on validation rows, in words; empty if it can be.
+
+    Every client that is measured needs a validation row of its own: a lambda chosen for some clients only would make
+    a mean over other clients.
+    """
+    tested = federation.test.sizes > 0
+    without = int((tested & (federation.validation.sizes == 0)).sum())
+    if not without:
+        return ""
+    total = int(tested.sum())
+    return f"{without} of {total} clients have no validation row, so no lambda is chosen; each needs 3 rows or more"
+
+
+class _Measured:
+    """Metrics of many models on many clients, computed for several clients at a time."""
+
+    def __init__(self, metrics: tuple[str, ...], points: int) -> None:
+        self._metrics, self._points = metrics, points
+        self._waiting: list[tuple[Tensor, Tensor, int]] = []
+        self._held = 0
+        self._values: dict[str, list[Tensor]] = {metric: [] for metric in metrics}
+
+    def add(self, scores: Tensor, labels: Tensor, times: int = 1) -> None:
+        """One client's scores, (points, rows, classes), and labels, (points, rows); a point may stand for several."""
+        self._waiting.append((scores, labels, times))
+        self._held += scores.numel()
+        if self._held > WAITING:
+            self._measure()
+
+    def _measure(self) -> None:
+        if not self._waiting:
+            return
+        sizes = torch.tensor([0] + [s.shape[1] for s, _, _ in self._waiting for _ in s])
+        times = torch.tensor([times for s, _, times in self._waiting for _ in s])
+        scores = torch.cat([s.flatten(0, 1) for s, _, _ in self._waiting])
+        labels = torch.cat([y.flatten() for _, y, _ in self._waiting])
+        for metric, values in by_client(self._metrics, scores, labels, sizes.cumsum(0)).items():
+            self._values[metric].append(values.repeat_interleave(times))
+        self._waiting, self._held = [], 0
+
+    def tables(self) -> dict[str, Tensor]:
+        """The values of each metric, (clients, points)."""
+        self._measure()
+        return {metric: torch.cat(parts).reshape(-1, self._points) for metric, parts in self._values.items()}
+
+
+def _along(
+    task: Task,
+    federation: Federation,
+    client: int,
+    ends: tuple[Tensors, Tensors],
+    rows: Tensor,
+    lambdas: tuple[float, ...],
+    at_once: int,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """One client's scores and labels at every lam, for several points at a time."""
+    near, far = ends[0]["theta"], ends[1]["theta"]
+    if task.dense is None:
+        for lam in lambdas:
+            theta = torch.lerp(near, far, lam)
+            model = {"theta": theta, "buffers": recalibrated(task, federation, client, theta)}
+            scores, labels, _ = predicted(task, federation, model, rows, at_once)
+            yield scores[None], labels[None]
+        return
+    grid, parts = torch.tensor(lambdas, device=near.device), []
+    for part in rows.split(at_once):
+        batch = federation.batch(part)
+        points = [task.objective.predictions(out, batch) for out in task.dense.along(near, far, batch["x"], grid)]
+        parts.append([torch.stack(column) for column in zip(*points, strict=True)])
+    scores, labels = parts[0] if len(parts) == 1 else (torch.cat(column, 1) for column in zip(*parts, strict=True))
+    yield scores.cpu(), labels.cpu()

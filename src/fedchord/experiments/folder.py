@@ -1,0 +1,180 @@
+"""The folder of a run:
+
+config.toml      every setting; can be run again
+rounds.jsonl     one line per round, written as the round ends
+summary.json     the results; written whole at the end, so that its presence means done
+checkpoints/     where the run can go on
+synthetic.npz    the final set of a method that ends with samples; grid.png shows it, rows are classes
+snapshots/       its sets at evaluations
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fedchord.check import FedchordError
+from fedchord.experiments.config import RunConfig
+from fedchord.synthetic.look import grid
+from fedchord.synthetic.look import write as write_picture
+from fedchord.synthetic.set import SET, SyntheticSet, load, save
+
+Line = dict[str, Any]
+
+
+class RunFolder:
+    """Reads and writes the files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config, self.rounds = self.path / "config.toml", self.path / "rounds.jsonl"
+        self.summary, self.checkpoints = self.path / "summary.json", self.path / "checkpoints"
+        self.samples, self.snapshots = self.path / SET, self.path / "snapshots"
+
+    @property
+    def holds_run(self) -> bool:
+        """Whether there is a run, begun or finished."""
+        return any(part.exists() for part in (self.config, self.rounds, self.summary, self.checkpoints))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is done."""
+        return self.summary.is_file()
+
+    @property
+    def hint(self) -> str:
+        """How to go on."""
+        return f"go on with: fedchord resume {self.path}"
+
+    # -- settings --------------------------------------------------------------------------------------------------
+
+    def read_config(self) -> RunConfig:
+        """The settings of the run that is here; `out` is this folder, wherever it stood when the run began."""
+        if not self.config.is_file():
+            what = "has no config.toml, so it holds no run" if self.path.is_dir() else "no such folder"
+            raise FedchordError(f"{self.path}: {what}")
+        return RunConfig.from_toml(self.config).with_values(out=str(self.path))
+
+    def begin(self, config: RunConfig) -> None:
+        """Make the folder of a new run."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write(self.config, f"# fedchord run {self.config} out=ANOTHER_FOLDER runs this again\n{config.to_toml()}")
+        except OSError as error:
+            raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
+
+    def discard(self) -> None:
+        """Take back `begin` when the run could not start; folders that hold anything else stay."""
+        self.config.unlink(missing_ok=True)
+        for folder in (self.checkpoints, self.path):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+    def refuse(self, config: RunConfig) -> None:
+        """The error where `out` is not free."""
+        if self.path.is_file():
+            raise FedchordError(f"out: {self.path} is a file, not a folder")
+        if not self.holds_run:
+            return
+        try:
+            held = self.read_config()
+        except FedchordError:
+            raise FedchordError(f"{self.path} already holds a run, whose config.toml cannot be read") from None
+        which = f"(method {held.algorithm().name}, seed {held.seed})"
+        if not self.finished:
+            raise FedchordError(f"{self.path} already holds a run {which}; choose another out, or {self.hint}")
+        same = "this run" if held.fingerprint() == config.fingerprint() else "another run"
+        see = f"fedchord table {self.path}"
+        raise FedchordError(
+            f"{self.path} already holds {same}, finished {which}; choose another out, or see it with: {see}"
+        )
+
+    # -- rounds ----------------------------------------------------------------------------------------------------
+
+    def read_rounds(self) -> list[Line]:
+        """The rounds from the first on, up to the first line that is missing or damaged."""
+        lines: list[Line] = []
+        if not self.rounds.is_file():
+            return lines
+        for text in self.rounds.read_text(errors="replace").splitlines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                break
+            if not isinstance(line, dict) or line.get("round") != len(lines) + 1:
+                break
+            lines.append(line)
+        return lines
+
+    def write_rounds(self, lines: Iterable[Line]) -> None:
+        """Replace the rounds by these."""
+        write(self.rounds, "".join(f"{encode(line)}\n" for line in lines))
+
+    def add_round(self, line: Line) -> None:
+        """Add a round; it is on its way to the disk when this returns."""
+        with self.rounds.open("a") as stream:
+            stream.write(f"{encode(line)}\n")
+
+    # -- results ---------------------------------------------------------------------------------------------------
+
+    def read_summary(self) -> dict[str, Any]:
+        """The results of a finished run."""
+        try:
+            found = json.loads(self.summary.read_text())
+        except (OSError, ValueError):
+            raise FedchordError(f"{self.summary} is missing or damaged") from None
+        if not isinstance(found, dict):
+            raise FedchordError(f"{self.summary} is missing or damaged")
+        return found
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write the results, whole or not at all."""
+        write(self.summary, json.dumps(summary, indent=1, allow_nan=False) + "\n")
+
+    # -- synthetic sets --------------------------------------------------------------------------------------------
+
+    def add_snapshot(self, made: SyntheticSet, round: int) -> None:
+        """Keep the set of a round."""
+        save(made, self.snapshots / f"round-{round:06d}.npz")
+
+    def write_samples(self, made: SyntheticSet) -> None:
+        """Write the final set and, where samples are pictures, their grid."""
+        save(made, self.samples)
+        if len(made.shape) == 3 and made.shape[0] in (1, 3):
+            write_picture(grid(made), self.path / "grid.png")
+
+    def read_snapshots(self) -> dict[int, SyntheticSet]:
+        """The sets by round."""
+        files = sorted(self.snapshots.glob("round-*.npz"))
+        return {int(file.stem.removeprefix("round-")): load(file) for file in files}
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------
+
+    def checkpoint_rounds(self) -> list[int]:
+        """The rounds after which there is a checkpoint."""
+        names = [path.name.removeprefix("round-") for path in self.checkpoints.glob("round-*")]
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def drop_unlogged(self, logged: int) -> None:
+        """Remove a checkpoint whose round was not written down: the run was killed between the two.
+
+        The round is computed again, to the same result, so that rounds.jsonl has no gap.
+        """
+        if logged + 1 in self.checkpoint_rounds():
+            shutil.rmtree(self.checkpoints / f"round-{logged + 1:06d}", ignore_errors=True)
+
+
+def encode(line: Line) -> str:
+    """One line of JSON."""
+    return json.dumps(line, allow_nan=False, separators=(", ", ": "))
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    os.replace(partial, path)

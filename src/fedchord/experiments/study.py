@@ -1,0 +1,357 @@
+"""A study: methods x settings x seeds (see study_file.py), each run in its own folder, and one table of them all."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import shlex
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedchord.catalog import METHODS, MIXINGS, SERVERS
+from fedchord.check import FedchordError, require, unknown
+from fedchord.experiments.config import RunConfig
+from fedchord.experiments.settings import parse_pairs
+from fedchord.experiments.study_file import Keys, Study, built_in, load, parse, seeds_of
+from fedchord.report import tables
+from fedchord.report.tables import Cell, Group, Head, Run, Table
+
+if TYPE_CHECKING:
+    from fedchord.experiments.progress import Progress
+
+__all__ = ["Job", "Outcome", "Plan", "Study", "built_in", "command", "load", "parse", "plan", "run", "tabulate"]
+
+PLANNED: frozenset[str] = frozenset()
+"""Rules that a later version will have; a study may name them already, and its rows are skipped until then."""
+RECORD = "study.json"
+FEWER = "*"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a study."""
+
+    method: str
+    setting: str
+    seed: int
+    config: RunConfig
+
+    @property
+    def folder(self) -> str:
+        """A readable name; the hash changes with every setting that changes the result."""
+        words = (_slug(self.setting), _slug(self.method), f"seed{self.seed}", self.config.fingerprint()[:8])
+        return "_".join(word for word in words if word)
+
+    def __str__(self) -> str:
+        return ", ".join(part for part in (self.setting, self.method, f"seed {self.seed}") if part)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study at one scale: every run, checked, and the rows that this version cannot run."""
+
+    study: Study
+    scale: str
+    changes: Keys
+    jobs: tuple[Job, ...]
+    missing: dict[str, str]
+
+    def runs(self, out: Path) -> dict[tuple[str, str], list[Run]]:
+        """The finished runs of each cell."""
+        found: dict[tuple[str, str], list[Run]] = {}
+        for job in self.jobs:
+            if is_done(out / job.folder):
+                found.setdefault((job.method, job.setting), []).append(tables.read(out / job.folder))
+        return found
+
+
+def _slug(label: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")
+
+
+# -- planning ------------------------------------------------------------------------------------------------------
+
+
+def plan(study: Study, scale: str | None = None, pairs: Sequence[str] = ()) -> Plan:
+    """Every run of a study, checked before anything runs. The default scale is small, if the study has it."""
+    owner = f"study {study.name}"
+    chosen = scale or ("small" if "small" in study.scales else "")
+    require(bool(study.scales) or not chosen, owner, f"has no scales, got {chosen!r}")
+    if chosen and chosen not in study.scales:
+        raise unknown(f"scale of {owner}", chosen, study.scales)
+    changes = study.scales.get(chosen, {}) | _command_line(owner, pairs)
+    seeds = seeds_of(owner, changes.get("seeds", list(study.seeds)))
+    top = {key: value for key, value in changes.items() if key != "seeds"}
+    jobs, missing = [], {}
+    for method in study.methods:
+        for setting in study.settings:
+            keys = study.base | setting.keys | method.keys
+            for pattern, part in method.inside.items():
+                keys |= part if fnmatch.fnmatchcase(setting.label, pattern) else {}
+            absent = _absent(keys | top)
+            for seed in seeds:
+                config = _config(f"{owner}, {method.label}, {setting.label}".rstrip(", "), keys | top, seed, absent)
+                if not absent:
+                    jobs.append(Job(method.label, setting.label, seed, config))
+            if absent:
+                missing[method.label] = absent
+    for method in study.methods:
+        for pattern in method.inside:
+            known = [setting.label for setting in study.settings]
+            if not fnmatch.filter(known, pattern):
+                raise unknown(f"setting of {owner}, {method.label} in", pattern, known)
+    return Plan(study, chosen, changes, tuple(jobs), missing)
+
+
+def _command_line(owner: str, pairs: Sequence[str]) -> Keys:
+    changes: Keys = dict(parse_pairs(pairs, words=("seeds",)))
+    for key, advice in (("method", "a study has its own methods; pick rows with --only"), ("out", "use --out DIR")):
+        require(key not in changes, owner, f"{key}= cannot be set here: {advice}")
+    if "seed" in changes:
+        require("seeds" not in changes, owner, "seed and seeds are both given")
+        changes["seeds"] = [changes.pop("seed")]
+    return changes
+
+
+def _absent(keys: Keys) -> str:
+    """The rule that this version does not have yet, if there is one."""
+    for key, known in (("method", METHODS), ("mixing", MIXINGS), ("server", SERVERS)):
+        if key in keys and keys[key] not in known and keys[key] in PLANNED:
+            return str(keys[key])
+    return ""
+
+
+def _config(owner: str, keys: Keys, seed: int, absent: str) -> RunConfig:
+    """The run; for a rule that is not there yet, all else is checked in its place."""
+    rules = ("method", "mixing", "server")
+    known = {key: value for key, value in keys.items() if not absent or key.split(".")[0] not in rules}
+    try:
+        return RunConfig.from_values(known | {"seed": seed})
+    except FedchordError as error:
+        raise FedchordError(f"{owner}: {error}") from None
+
+
+# -- running -------------------------------------------------------------------------------------------------------
+
+
+def is_done(folder: Path) -> bool:
+    """Whether a run is finished and can be read."""
+    try:
+        tables.read(folder)
+    except FedchordError:
+        return False
+    return True
+
+
+@dataclass
+class Outcome:
+    """What came of a study: how many runs were there already, how many were done now, and what went wrong."""
+
+    planned: int
+    skipped: int = 0
+    done: int = 0
+    failed: dict[str, list[str]] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+def run(
+    study_plan: Plan,
+    out: Path,
+    only: Sequence[str] = (),
+    say: Callable[[str], None] = print,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run what is not done yet, each run into its own folder; what was interrupted goes on where it stopped.
+
+    A run that fails does not stop the others. `only` picks rows and columns by label.
+    """
+    jobs = picked(study_plan, only)
+    waiting = [job for job in jobs if not is_done(out / job.folder)]
+    outcome = Outcome(len(jobs), skipped=len(jobs) - len(waiting))
+    _record(study_plan, out)
+    try:
+        for place, job in enumerate(waiting, 1 + outcome.skipped):
+            line = f"[{place}/{len(jobs)}] {job}"
+            summary = _attempt(job, out / job.folder, line, outcome, say, progress)
+            if summary is not None:
+                outcome.done += 1
+                say(f"{line}: {_told(study_plan.study, summary)}")
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+    return outcome
+
+
+def _attempt(
+    job: Job, folder: Path, line: str, outcome: Outcome, say: Callable[[str], None], progress: Progress | None
+) -> dict[str, Any] | None:
+    """One run; None, and a word in the outcome, if it failed."""
+    from fedchord.experiments import run as runs
+
+    begun = (folder / "config.toml").exists()
+    say(f"{line}{' (going on)' if begun else ''}")
+    if (folder / "summary.json").exists():  # and cannot be read, or the run would not be here
+        (folder / "summary.json").rename(folder / "summary.damaged")
+        say(f"{folder}: summary.json is damaged; it is made again")
+    lines: list[str] = []
+    try:
+        summary = runs.execute(job.config.with_values(out=str(folder)), begun, lines.append, progress)
+        written = summary.get("protocol", {}).get(
+            "notes", ()
+        )  # the summary keeps these; sixty runs need not repeat them
+        for told in lines:
+            if told not in written:
+                say(f"  {told}")
+        return summary
+    except KeyboardInterrupt as stop:
+        say(f"  {stop}")
+        raise
+    except FedchordError as error:
+        told = str(error).replace(str(folder), job.folder)
+    except Exception as error:  # one broken run must not cost the others; its folder keeps the traceback
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        first = (str(error).strip().splitlines() or [""])[0]
+        told = f"{type(error).__name__}: {first} (see {folder}/error.txt)"
+    outcome.failed.setdefault(told, []).append(str(job))
+    return None
+
+
+def picked(study_plan: Plan, only: Sequence[str]) -> list[Job]:
+    """The runs of some rows and columns: labels of one kind add up, labels of both kinds cross."""
+    rows = {entry.label.lower() for entry in study_plan.study.methods}
+    columns = {entry.label.lower() for entry in study_plan.study.settings}
+    asked = [label.lower() for label in only]
+    for label in asked:
+        if label not in rows | columns:
+            raise unknown(f"row or column of study {study_plan.study.name}", label, rows | columns)
+    rows = rows.intersection(asked) or rows
+    columns = columns.intersection(asked) or columns
+    return [job for job in study_plan.jobs if job.method.lower() in rows and job.setting.lower() in columns]
+
+
+def narrowed(study_plan: Plan, only: Sequence[str]) -> Plan:
+    """The plan of some rows and columns, as `picked` takes them."""
+    if not only:
+        return study_plan
+    jobs, study = picked(study_plan, only), study_plan.study
+    rows, columns = {job.method for job in jobs}, {job.setting for job in jobs}
+    methods = tuple(entry for entry in study.methods if entry.label in rows)
+    settings = tuple(entry for entry in study.settings if entry.label in columns)
+    return replace(study_plan, study=replace(study, methods=methods, settings=settings), jobs=tuple(jobs))
+
+
+def _told(study: Study, summary: Mapping[str, Any]) -> str:
+    """The study's own numbers of one run, in a few words."""
+    done = Run(Path(), {}, dict(summary))
+    parts = []
+    for column in study.columns:
+        metric, name = study.number(column)
+        value = tables.cell_of(tables.estimate([done], metric, name), metric, name)
+        parts.append(f"{tables.head_of(metric, name)} {value}")
+    return ", ".join(parts) + f" in {float(summary.get('seconds', {}).get('total', 0)):.1f} s"
+
+
+def _record(study_plan: Plan, out: Path) -> None:
+    """Write down at which scale and with which changes the study was run last, for the table."""
+    out.mkdir(parents=True, exist_ok=True)
+    changes = {
+        k: v for k, v in study_plan.changes.items() if study_plan.study.scales.get(study_plan.scale, {}).get(k) != v
+    }
+    record = {"study": study_plan.study.name, "scale": study_plan.scale, "changes": changes}
+    (out / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def recorded(out: Path) -> tuple[str | None, list[str]]:
+    """The scale and the changes of the last run into a folder."""
+    try:
+        record = json.loads((out / RECORD).read_text(encoding="utf-8"))
+        return record["scale"] or None, [f"{key}={_text(value)}" for key, value in record["changes"].items()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None, []
+
+
+def _text(value: Any) -> str:
+    return (
+        ",".join(str(v) for v in value)
+        if isinstance(value, list)
+        else value
+        if isinstance(value, str)
+        else json.dumps(value)
+    )
+
+
+def command(
+    what: str, study_plan: Plan, name: str, out: Path, only: Iterable[str] = (), pairs: Iterable[str] = ()
+) -> str:
+    """The command that goes on with a study (`run`) or shows it (`table`)."""
+    words = ["fedchord", "study", what, name]
+    words += ["--out", str(out)] if out != Path("runs") / study_plan.study.name else []
+    words += ["--scale", study_plan.scale] if what == "run" and study_plan.scale not in ("", "small") else []
+    words += [word for label in only for word in ("--only", label)]
+    return shlex.join([*words, *pairs])
+
+
+# -- the table -----------------------------------------------------------------------------------------------------
+
+
+def tabulate(study_plan: Plan, out: Path) -> Table:
+    """Methods down, settings across: mean (spread), best in bold, reference numbers beside ours, what is missing."""
+    study, found = study_plan.study, study_plan.runs(out)
+    seeds = len({job.seed for job in study_plan.jobs})
+    heads, columns = [Head("method")], [[Cell(entry.label) for entry in study.methods]]
+    for setting in study.settings:
+        for column in study.columns:
+            cells = [
+                _cell(study, found.get((entry.label, setting.label), []), column, seeds) for entry in study.methods
+            ]
+            which = study.number(column)
+            title = " ".join(part for part in (setting.label, tables.head_of(*which)) if part)
+            short = setting.label if setting.label and len(study.columns) == 1 else title
+            heads.append(Head(short, numbers=True))
+            columns.append(tables.mark_best(cells, *which))
+            beside = [study.reference.values.get((entry.label, setting.label, column)) for entry in study.methods]
+            if any(pair is not None for pair in beside):
+                heads.append(Head(f"{short} {study.reference.source}", numbers=True, aside=study.reference.source))
+                columns.append([Cell("", *pair) if pair is not None else Cell(tables.DASH) for pair in beside])
+    notes = _notes(study_plan, found, out)
+    return Table(tuple(heads), tuple(zip(*columns, strict=True)), tuple(notes), study.title)
+
+
+def _cell(study: Study, runs: Sequence[Run], column: str, seeds: int) -> Cell:
+    metric, name = study.number(column)
+    found = tables.estimate(runs, metric, name, study.spread) if runs else None
+    cell = tables.cell_of(found, metric, name)
+    marks = (
+        tables.DAGGER if seeds > 1 and found is not None and found.over == "clients" and study.spread == "seeds" else ""
+    )
+    marks += FEWER if 0 < len(runs) < seeds else ""
+    return replace(cell, mark=marks)
+
+
+def _notes(study_plan: Plan, found: Mapping[tuple[str, str], list[Run]], out: Path) -> list[str]:
+    study = study_plan.study
+    numbers = ", ".join(tables.head_of(*study.number(column)) for column in study.columns)
+    changes = ", ".join(f"{key}={_text(value)}" for key, value in study_plan.changes.items())
+    here, planned = sum(len(runs) for runs in found.values()), len(study_plan.jobs)
+    seeds = len({job.seed for job in study_plan.jobs})
+    notes = [f"{numbers}; bold: the best of its column", *tables.spread_notes(found.values(), study.spread)]
+    if any(name == "validated" for _, name in map(study.number, study.columns)):
+        notes += tables.unvalidated([Group(tuple(runs)) for runs in found.values()], [label for label, _ in found])
+    if any(len(runs) < seeds for runs in found.values()):
+        notes.append(f"{FEWER} fewer than the {seeds} seeds planned")
+    if changes:
+        notes.append(f"scale {study_plan.scale or 'as written'}: {changes}")
+    if study.reference.values:
+        notes.append(f"{study.reference.source}: {study.reference.about or 'numbers as printed there'}")
+    if study_plan.missing:
+        names = ", ".join(f"{label} ({rule})" if rule != label else label for label, rule in study_plan.missing.items())
+        notes.append(f"not in this version, skipped: {names}")
+    if here < planned:
+        notes.append(f"missing: {planned - here} of {planned} runs in {out}")
+    cells = [(Group(tuple(runs)), labels) for labels, runs in found.items()]
+    names_ = [(method, setting or method, f"{method}, {setting}".rstrip(", ")) for _, (method, setting) in cells]
+    return notes + tables.protocol([g for g, _ in cells], names_)

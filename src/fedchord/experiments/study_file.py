@@ -1,0 +1,236 @@
+"""A study file: methods x settings x seeds in TOML, read and checked.
+
+    title = "What this shows"
+    metric = "top1"                      # and columns = ["mean", "worst10"], spread = "seeds" or "clients";
+                                         # a column of another metric is written "ece mean"
+    seeds = [1, 2, 3]
+    [settings]                           # run keys of every run
+    data = "digits"
+    [[method]]                           # a row: label and run keys
+    label = "FedProx"
+    method = "fedprox"
+    "method.mu" = 0.01
+    in = { "K=50*" = { lr = 0.1 } }      # run keys of this row in the columns whose label matches
+    [[setting]]                          # a column: label and run keys
+    label = "K=50"
+    clients = 50
+    [scale.small]                        # run keys (and seeds) on top; the default scale is small
+    rounds = 10
+    [reference]                          # printed numbers to stand beside ours: value and spread, in percent
+    source = "paper"
+    about = "table 3; std over clients"
+    [reference.values.FedProx]
+    "K=50" = [95.13, 2.67]               # of the first column; of several: { mean = [..], worst10 = [..] }
+
+Run keys are joined in the order settings, setting, method, `in`, scale, command line; the later one counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fedchord.check import number, one_of, require, unknown, whole
+from fedchord.experiments.settings import flatten, read_toml
+from fedchord.metrics import METRICS
+from fedchord.report import tables
+
+ALIASES = {"2_table6": "2_noise", "2_table7": "2_start"}
+"""Tables of the thesis whose study has another name."""
+ABSENT = {
+    "2_table4": "Dirichlet splits of CIFAR-100 and TinyImageNet; the nearest is 2_table3 with other settings",
+    "2_table5": "LEAF; its Shakespeare part is study text, FEMNIST has none",
+}
+"""Tables of the thesis without a study, and what there is instead."""
+
+KEYS = ("title", "about", "metric", "columns", "spread", "seeds", "settings", "method", "setting", "scale", "reference")
+
+Keys = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row or a column: its label and its run keys; `inside` holds keys for some columns only, by pattern."""
+
+    label: str
+    keys: Keys
+    inside: dict[str, Keys] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Printed numbers by (method, setting, column): value and spread."""
+
+    source: str = ""
+    about: str = ""
+    values: dict[tuple[str, str, str], tuple[float, float | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study file says."""
+
+    name: str
+    title: str
+    about: str
+    metric: str
+    columns: tuple[str, ...]
+    spread: str
+    seeds: tuple[int, ...]
+    base: Keys
+    methods: tuple[Entry, ...]
+    settings: tuple[Entry, ...]
+    scales: dict[str, Keys]
+    reference: Reference
+
+    def number(self, column: str) -> tuple[str, str]:
+        """Metric and column of one of `columns`: "mean" is the study's metric, "ece mean" another one."""
+        other, _, name = column.rpartition(" ")
+        return other or self.metric, name
+
+
+def built_in() -> dict[str, Path]:
+    """The studies that come with the package, by name."""
+    files = [Path(str(entry)) for entry in resources.files("fedchord.thesis.studies").iterdir()]
+    return {path.stem: path for path in sorted(files) if path.suffix == ".toml"}
+
+
+def load(name: str | Path) -> Study:
+    """A study from a file, or a built-in one by its name or that of its table in the thesis."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.is_file():
+        return parse(path.stem, read_toml(path))
+    known = built_in()
+    name = ALIASES.get(str(name), name)
+    require(str(name) not in ABSENT, "study", f"table {name} has no study yet ({ABSENT.get(str(name))})")
+    if str(name) not in known:
+        raise unknown("study", str(name), known)
+    return parse(str(name), read_toml(known[str(name)]))
+
+
+def parse(name: str, content: Mapping[str, Any]) -> Study:
+    """The content of a study file, checked; run keys are checked when a plan is made."""
+    owner = f"study {name}"
+    for key in content:
+        if key not in KEYS:
+            raise unknown(f"key of {owner}", key, KEYS)
+    metric, columns = content.get("metric", "top1"), tuple(_list(owner, content, "columns", ["mean"]))
+    known = (*METRICS, *tables.SAMPLES)
+    if metric not in known:
+        raise unknown(f"metric of {owner}", str(metric), known)
+    for column in columns:
+        other, _, plain = str(column).rpartition(" ")
+        if other and other not in known:
+            raise unknown(f"metric of {owner}", other, known)
+        if plain not in tables.COLUMNS:
+            raise unknown(f"column of {owner}", plain, tables.COLUMNS)
+    require(len(columns) > 0, owner, "columns must name at least one")
+    methods, settings = _entries(owner, content, "method"), _entries(owner, content, "setting")
+    require(len(methods) > 0, owner, "needs at least one [[method]]")
+    settings = settings or (Entry("", {}),)
+    study = Study(
+        name=name,
+        title=str(content.get("title", name)),
+        about=str(content.get("about", "")),
+        metric=metric,
+        columns=columns,
+        spread=one_of(owner, "spread", content.get("spread", "seeds"), tables.SPREADS),
+        seeds=seeds_of(owner, content.get("seeds", [0])),
+        base=_run_keys(owner, "settings", content.get("settings", {})),
+        methods=methods,
+        settings=settings,
+        scales={
+            k: _run_keys(owner, f"scale.{k}", v) for k, v in _table(owner, "scale", content.get("scale", {})).items()
+        },
+        reference=_reference(owner, content.get("reference", {}), methods, settings, columns),
+    )
+    for keys in (
+        study.base,
+        *(e.keys for e in (*methods, *settings)),
+        *(k for e in methods for k in e.inside.values()),
+    ):
+        require("seeds" not in keys, owner, "seeds stands at the top of the file or in a scale")
+    return study
+
+
+def _entries(owner: str, content: Mapping[str, Any], kind: str) -> tuple[Entry, ...]:
+    found: dict[str, Entry] = {}
+    for values in _list(owner, content, kind, []):
+        keys = dict(_table(owner, kind, values))
+        inside = _table(owner, f"{kind} in", keys.pop("in", {})) if kind == "method" else {}
+        label = keys.pop("label", keys.get("method") if kind == "method" else None)
+        require(isinstance(label, str) and bool(label), owner, f"every [[{kind}]] needs a label")
+        require(label not in found, owner, f"two [[{kind}]] are called {label!r}")
+        if kind == "method":
+            require(isinstance(keys.get("method"), str), owner, f"[[method]] {label!r} needs method = NAME")
+        parts = {pattern: _run_keys(owner, f"{label} in {pattern}", part) for pattern, part in inside.items()}
+        found[str(label)] = Entry(str(label), _run_keys(owner, str(label), keys), parts)
+    return tuple(found.values())
+
+
+def _reference(
+    owner: str, content: Any, methods: Sequence[Entry], settings: Sequence[Entry], columns: Sequence[str]
+) -> Reference:
+    table = _table(owner, "reference", content)
+    for key in table:
+        if key not in ("source", "about", "values"):
+            raise unknown(
+                f"key of {owner}", f"reference.{key}", [f"reference.{k}" for k in ("source", "about", "values")]
+            )
+    values: dict[tuple[str, str, str], tuple[float, float | None]] = {}
+    for method, row in _table(owner, "reference.values", table.get("values", {})).items():
+        if method not in [entry.label for entry in methods]:
+            raise unknown(f"method in the reference of {owner}", method, [entry.label for entry in methods])
+        for setting, cell in _table(owner, f"reference of {method}", row).items():
+            if setting not in [entry.label for entry in settings]:
+                raise unknown(f"setting in the reference of {owner}", setting, [entry.label for entry in settings])
+            for column, pair in (cell if isinstance(cell, dict) else {columns[0]: cell}).items():
+                if column not in columns:
+                    raise unknown(f"column in the reference of {owner}", column, columns)
+                values[method, setting, column] = _pair(f"{owner}: reference of {method}, {setting}", pair)
+    return Reference(str(table.get("source", "reference")), str(table.get("about", "")), values)
+
+
+def _pair(owner: str, value: Any) -> tuple[float, float | None]:
+    """A printed number: a value, or a value and its spread."""
+    pair = value if isinstance(value, list) else [value]
+    require(1 <= len(pair) <= 2, owner, f"must be [value, spread], got {value!r}")
+    return number(owner, "value", pair[0]), number(owner, "spread", pair[1]) if len(pair) == 2 else None
+
+
+def _run_keys(owner: str, name: str, value: Any) -> Keys:
+    keys = flatten(_table(owner, name, value))
+    for key in ("seed", "out"):
+        require(key not in keys, owner, f"{name} must not set {key} (use {'seeds' if key == 'seed' else '--out'})")
+    return keys
+
+
+def _table(owner: str, name: str, value: Any) -> dict[str, Any]:
+    require(isinstance(value, dict), owner, f"{name} must be a table, got {value!r}")
+    return dict(value)
+
+
+def _list(owner: str, content: Mapping[str, Any], name: str, default: list[Any]) -> list[Any]:
+    value = content.get(name, default)
+    require(isinstance(value, list), owner, f"{name} must be a list, got {value!r}")
+    return list(value)
+
+
+def seeds_of(owner: str, value: Any) -> tuple[int, ...]:
+    """Seeds from a file ([1, 2]) or the command line (1,2)."""
+    if isinstance(value, str):
+        require(
+            re.fullmatch(r"\[?\s*\d+(\s*,\s*\d+)*\s*\]?", value) is not None,
+            owner,
+            f"seeds must be like 1,2,3, got {value!r}",
+        )
+        value = [int(part) for part in re.findall(r"\d+", value)]
+    seeds = value if isinstance(value, list) else [value]
+    require(
+        len(seeds) > 0 and len(set(seeds)) == len(seeds), owner, f"seeds must be different whole numbers, got {seeds}"
+    )
+    return tuple(whole(owner, "seeds", seed) for seed in seeds)

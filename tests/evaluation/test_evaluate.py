@@ -1,0 +1,135 @@
+import math
+from dataclasses import dataclass
+from importlib import import_module
+
+import pytest
+import torch
+from helpers.federations import make_federation
+from sklearn.metrics import accuracy_score, log_loss
+from torch import nn
+
+from fedchord import catalog
+from fedchord.check import FedchordError
+from fedchord.core.round import Plan, open_run
+from fedchord.core.rules import Algorithm, ClientRule
+from fedchord.core.task import Task
+from fedchord.core.training import Training
+from fedchord.data.federation import Ragged
+from fedchord.engine.memory import ClientMemory
+from fedchord.engine.simulate import simulate
+from fedchord.evaluation.evaluate import evaluate
+from fedchord.mixing.static import BySize
+from fedchord.models import TwoNN
+from fedchord.servers.step import Step
+
+FEDERATION = make_federation([13, 20, 7, 31, 10], test=9)
+
+
+def trained(name: str):
+    algorithm, task = catalog.build(name), Task(lambda: TwoNN(6, 5, 3))
+    *_, last = simulate(
+        algorithm, task, FEDERATION, rounds=5, cohort=2, seed=1, training=Training(lr=0.2, batch=4), executor="serial"
+    )
+    return algorithm, task, last
+
+
+@pytest.mark.parametrize("name", ["fedavg", "local"])
+@pytest.mark.parametrize("rows", [4096, 10])
+def test_against_sklearn_client_by_client(name, rows, monkeypatch):
+    monkeypatch.setattr(import_module("fedchord.evaluation.evaluate"), "ROWS", rows)
+    algorithm, task, last = trained(name)
+    result = evaluate(algorithm, task, FEDERATION, last.state, last.memory)
+    accuracies, losses, labels, answers = [], [], [], []
+    for client in range(5):
+        own = last.memory.get(client)
+        theta = own["theta"] if name == "local" and own else last.state.broadcast["theta"]
+        module = TwoNN(6, 5, 3)
+        torch.nn.utils.vector_to_parameters(theta, module.parameters())
+        x, y = (FEDERATION.columns[c][FEDERATION.test[client]] for c in ("x", "y"))
+        scores = module(x).detach()
+        accuracies.append(accuracy_score(y, scores.argmax(1)))
+        losses.append(log_loss(y, scores.double().softmax(1), labels=[0, 1, 2]))
+        labels.append(y)
+        answers.append(scores.argmax(1))
+    assert result.per_client["top1"].tolist() == pytest.approx(accuracies)
+    assert result.per_client["loss"].tolist() == pytest.approx(losses, abs=1e-5)
+    assert result.mean("top1") == pytest.approx(sum(accuracies) / 5)
+    mean = sum(accuracies) / 5
+    assert result.metrics["top1"]["std"] == pytest.approx(math.sqrt(sum((a - mean) ** 2 for a in accuracies) / 5))
+    assert result.metrics["top1"]["pooled"] == pytest.approx(accuracy_score(torch.cat(labels), torch.cat(answers)))
+
+
+def test_pooled_is_over_rows_not_over_clients():
+    sizes = [torch.arange(2), torch.arange(2, 12)]
+    federation = make_federation([4, 4], test=9)
+    object.__setattr__(federation, "test", Ragged.of(sizes))
+    algorithm, task = catalog.build("fedavg"), Task(lambda: TwoNN(6, 5, 3))
+    result = evaluate(algorithm, task, federation, open_run(algorithm, task, 2, Plan()), ClientMemory())
+    a, b = result.per_client["top1"].tolist()
+    assert result.metrics["top1"]["pooled"] == pytest.approx((2 * a + 10 * b) / 12)
+    assert result.mean("top1") == pytest.approx((a + b) / 2)
+
+
+def test_the_protocol_is_written_down():
+    algorithm, task, last = trained("fedavg")
+    protocol = evaluate(algorithm, task, FEDERATION, last.state, last.memory).protocol
+    assert protocol["split"] == "test" and protocol["clients"] == 5 and protocol["round"] == 5
+    assert protocol["never_sampled"] == int((last.state.visits == 0).sum())
+    assert protocol["model"] == "the global model"
+    assert "plain mean over evaluated clients" in protocol["mean"]
+
+
+def test_clients_without_test_rows_are_counted_not_evaluated():
+    federation = make_federation([4, 4, 4])
+    object.__setattr__(
+        federation, "test", Ragged.of([torch.arange(3), torch.zeros(0, dtype=torch.int64), torch.arange(3, 5)])
+    )
+    algorithm, task = catalog.build("fedavg"), Task(lambda: TwoNN(6, 5, 3))
+    result = evaluate(algorithm, task, federation, open_run(algorithm, task, 3, Plan()), ClientMemory())
+    assert result.clients == (0, 2) and result.protocol["without_rows"] == 1
+    with pytest.raises(FedchordError, match="no client has validation rows"):
+        evaluate(algorithm, task, federation, open_run(algorithm, task, 3, Plan()), ClientMemory(), split="validation")
+
+
+def test_unknown_metric_names_the_nearest():
+    algorithm, task, last = trained("fedavg")
+    with pytest.raises(FedchordError, match="did you mean 'auroc'"):
+        evaluate(algorithm, task, FEDERATION, last.state, last.memory, metrics=("aurok",))
+
+
+@dataclass(frozen=True)
+class OwnStatistics(ClientRule):
+    """A shared theta with buffers of the client's own (as FedBN would have it)."""
+
+    def deploy(self, task, shared, own):
+        return {"theta": shared["theta"], "buffers": own["buffers"] if own else shared["buffers"]}
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.out = nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.norm(x))
+
+
+def test_clients_that_share_theta_but_not_buffers_are_not_thrown_together():
+    algorithm, task = Algorithm(OwnStatistics(), BySize(), Step()), Task(Normed)
+    state = open_run(algorithm, task, 5, Plan())
+    state.visits.fill_(1)
+    memory = ClientMemory()
+    for client in range(5):
+        memory.put(client, {"buffers": state.broadcast["buffers"] + client}, 0)
+    together = evaluate(algorithm, task, FEDERATION, state, memory).per_client["loss"]
+    for client in range(5):
+        batch = FEDERATION.batch(FEDERATION.test[client])
+        scores = task.outputs(state.broadcast["theta"], state.broadcast["buffers"] + client, batch)
+        alone = torch.nn.functional.cross_entropy(scores, batch["y"])
+        assert float(together[client]) == pytest.approx(float(alone), abs=1e-5)
+
+
+def test_unknown_split_is_one_line():
+    algorithm, task, last = trained("fedavg")
+    with pytest.raises(FedchordError, match="evaluate: split must be one of train, validation, test, got 'dev'"):
+        evaluate(algorithm, task, FEDERATION, last.state, last.memory, split="dev")
