@@ -19,8 +19,9 @@ from fedchord.check import FedchordError
 from fedchord.engine.executors import one_thread
 from fedchord.engine.simulate import RoundResult, simulate
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.parts import Parts
 from fedchord.experiments.progress import Progress, Silent, for_stream
-from fedchord.experiments.summary import Parts, method_line
+from fedchord.experiments.summary import method_line
 from fedchord.metrics import over_seeds
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ from fedchord.engine.simulate import Checkpoints, RoundResult, pick_device, simu
 from fedchord.evaluation.evaluate import Evaluation
 from fedchord.experiments.config import INDIFFERENT, RunConfig
 from fedchord.experiments.folder import Line, RunFolder
+from fedchord.experiments.parts import Parts, headline
 from fedchord.experiments.progress import Progress, Silent
-from fedchord.experiments.summary import Parts, headline, round_line, summarise
+from fedchord.experiments.summary import round_line, summarise
 from fedchord.tensors import Tensors
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 import platform
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,20 +15,14 @@ import torch
 from torch import Tensor
 
 import fedchord
-from fedchord.core.rules import Algorithm, ClientRule, RoundInfo, ServerState
-from fedchord.core.task import Task
+from fedchord.core.rules import Algorithm, ClientRule, RoundInfo
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
-from fedchord.engine.executors import Work
-from fedchord.engine.memory import ClientMemory
-from fedchord.engine.simulate import RoundResult, pick_device
-from fedchord.evaluation.evaluate import Evaluation, deployed, evaluate
-from fedchord.evaluation.newcomers import Welcome, divide, welcome
-from fedchord.evaluation.sweep import Sweep, sweep, unvalidated
-from fedchord.experiments.config import RunConfig
-from fedchord.experiments.synthesis import synthesis
-from fedchord.synthetic.set import SyntheticSet, drawn
-from fedchord.tensors import Tensors
+from fedchord.engine.simulate import RoundResult
+from fedchord.evaluation.evaluate import Evaluation
+from fedchord.evaluation.newcomers import Welcome
+from fedchord.evaluation.sweep import Sweep, unvalidated
+from fedchord.experiments.parts import Parts, headline
 
 ROUND_COLUMNS = ("mean", "std", "worst10", "best10", "gini", "gap", "pooled")
 COLUMNS = (*ROUND_COLUMNS, "clients", "undefined", "weighted")
@@ -42,109 +36,47 @@ Numbers = dict[str, dict[str, float | None]]
 """Numbers by metric and column."""
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a run is made of."""
-
-    config: RunConfig
-    algorithm: Algorithm
-    federation: Federation
-    task: Task
-    training: Training
-    newcomers: Federation | None = None
-
-    @staticmethod
-    def build(config: RunConfig, device: str | None = None) -> Parts:
-        """Read the data and build everything, on the run's device unless told otherwise; mistakes are told here."""
-        federation, late = divide(config.federation(), config.newcomers or 0, config.seed)
-        config.plan().size(federation.num_clients)
-        place, task = pick_device(device or config.device), config.task(federation)
-        late = late and late.to(place)
-        return Parts(config, config.algorithm(), federation.to(place), task.to(place), config.training(), late)
-
-    @property
-    def work(self) -> Work:
-        """What the engine works with; the training settings are those of the rule."""
-        training = self.algorithm.client.local(self.training)
-        return Work(self.algorithm, self.task, self.federation, training, self.config.seed)
-
-    def deployed(self, state: ServerState, memory: ClientMemory, client: int) -> Tensors:
-        """The model a client would use."""
-        own = (memory.get(client) or {}) if state.visits[client] > 0 else None
-        return deployed(self.algorithm, self.task, self.federation, state, client, own, self.work.tune)
-
-    def measured(self, state: ServerState, memory: ClientMemory) -> Evaluation:
-        """Every client's deployed model on its own test rows."""
-        judge, seed, tune = self.config.judged_by(), self.config.seed, self.work.tune
-        return evaluate(self.algorithm, self.task, self.federation, state, memory, tune=tune, judge=judge, seed=seed)
-
-    def drawn(self, state: ServerState) -> SyntheticSet:
-        """The synthetic set of the server, for methods that end with samples."""
-        return drawn(self.algorithm, self.task, self.federation, state, self.config.seed)
-
-    def looked(self, evaluation: Evaluation, lines: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-        """Bounds, quality, privacy and bytes of a synthetic set, for methods that end with samples."""
-        made = evaluation.samples
-        return None if made is None else synthesis(self, made, lines, headline(tuple(evaluation.metrics)))
-
-    def swept(self, state: ServerState, memory: ClientMemory, metric: str = "") -> Sweep | None:
-        """A metric (the headline) along lambda, for methods with two models."""
-        if self.algorithm.outcome == "samples":
-            return None
-        metric, lambdas = metric or headline(self.task.objective.metrics), self.config.lambdas()
-        return sweep(self.algorithm, self.task, self.federation, state, memory, metric, lambdas, self.work.tune)
-
-    def welcomed(self, state: ServerState) -> Welcome | None:
-        """What the newcomers measure with the last model, if there are any."""
-        if self.newcomers is None:
-            return None
-        epochs, seed = self.config.choices()["newcomer_epochs"], self.config.seed
-        return welcome(self.algorithm, self.task, self.newcomers, state, self.training, epochs, seed)
-
-    def notes(self) -> list[str]:
-        """What a reader of the results should know."""
-        found = [*self.federation.notes]
-        if changed := changes(self.algorithm, self.training):
-            found.append(changed)
-        if self.newcomers is not None:
-            late, trained = self.newcomers.num_clients, self.federation.num_clients
-            found.append(f"newcomers: {late} of {late + trained} clients were kept out of training")
-        sweeps = type(self.algorithm.client).endpoints is not ClientRule.endpoints
-        if self.config.sweep_lambdas is not None and not sweeps:
-            found.append(f"{self.config.method} has one model: sweep.lambdas has no effect")
-        if self.config.validation > 0 and sweeps:
-            reason = unvalidated(self.federation)
-            found += [f"validated: {reason}"] if reason else self._few()
-        return found + self._start()
-
-    def _few(self) -> list[str]:
-        """A word about clients whose lambda is chosen on very few rows."""
-        tested = self.federation.test.sizes > 0
-        least = int(self.federation.validation.sizes[tested].min())
-        few = int((self.federation.validation.sizes[tested] < FEW).sum())
-        rows = "row" if least == 1 else "rows"
-        told = f"{FEW_ROWS} of {few} of {int(tested.sum())} clients, the smallest has {least} {rows}"
-        return [told] if few else []
-
-    def _start(self) -> list[str]:
-        """Where mixing never begins, and which of two keys says when it does."""
-        client, config, found = self.algorithm.client, self.config, []
-        keys = [f"method.{key}" for key in ("start_round", "warmup") if f"method.{key}" in dict(config.parameters)]
-        if len(keys) == 2 and getattr(client, "start_round", None) is not None:
-            found.append(f"{config.method}: method.start_round counts, method.warmup does not")
-        mixes = getattr(client, "mixes_in", None)
-        if mixes is not None:
-            last = RoundInfo(config.rounds - 1, config.rounds, self.federation.num_clients, 1, config.lr, 1, key=0)
-            if not mixes(last):
-                mu = getattr(client, "mu", 0)
-                what = f"FedProx with mu={mu:g}" if mu else "FedAvg"
-                found.append(f"{config.method}: mixing begins after the last round, so that training is {what}")
-        return found
+def notes(parts: Parts) -> list[str]:
+    """What a reader of the results should know."""
+    found = [*parts.federation.notes]
+    if changed := changes(parts.algorithm, parts.training):
+        found.append(changed)
+    if parts.newcomers is not None:
+        late, trained = parts.newcomers.num_clients, parts.federation.num_clients
+        found.append(f"newcomers: {late} of {late + trained} clients were kept out of training")
+    sweeps = type(parts.algorithm.client).endpoints is not ClientRule.endpoints
+    if parts.config.sweep_lambdas is not None and not sweeps:
+        found.append(f"{parts.config.method} has one model: sweep.lambdas has no effect")
+    if parts.config.validation > 0 and sweeps:
+        reason = unvalidated(parts.federation)
+        found += [f"validated: {reason}"] if reason else _few(parts)
+    return found + _start(parts)
 
 
-def headline(metrics: Sequence[str]) -> str:
-    """The metric to show first: AUROC where it is measured, else top-1 accuracy."""
-    return "auroc" if "auroc" in metrics else "top1"
+def _few(parts: Parts) -> list[str]:
+    """A word about clients whose lambda is chosen on very few rows."""
+    tested = parts.federation.test.sizes > 0
+    least = int(parts.federation.validation.sizes[tested].min())
+    few = int((parts.federation.validation.sizes[tested] < FEW).sum())
+    rows = "row" if least == 1 else "rows"
+    told = f"{FEW_ROWS} of {few} of {int(tested.sum())} clients, the smallest has {least} {rows}"
+    return [told] if few else []
+
+
+def _start(parts: Parts) -> list[str]:
+    """Where mixing never begins, and which of two keys says when it does."""
+    client, config, found = parts.algorithm.client, parts.config, []
+    keys = [f"method.{key}" for key in ("start_round", "warmup") if f"method.{key}" in dict(config.parameters)]
+    if len(keys) == 2 and getattr(client, "start_round", None) is not None:
+        found.append(f"{config.method}: method.start_round counts, method.warmup does not")
+    mixes = getattr(client, "mixes_in", None)
+    if mixes is not None:
+        last = RoundInfo(config.rounds - 1, config.rounds, parts.federation.num_clients, 1, config.lr, 1, key=0)
+        if not mixes(last):
+            mu = getattr(client, "mu", 0)
+            what = f"FedProx with mu={mu:g}" if mu else "FedAvg"
+            found.append(f"{config.method}: mixing begins after the last round, so that training is {what}")
+    return found
 
 
 def changes(algorithm: Algorithm, training: Training) -> str | None:
@@ -197,7 +129,7 @@ def summarise(
             **evaluation.protocol,
             "seed": parts.config.seed,
             "method": method_line(parts.algorithm),
-            "notes": parts.notes(),
+            "notes": notes(parts),
         },
         "metrics": _along(_table(evaluation, COLUMNS), swept),
         "sweep": None if swept is None else sweep_lines(swept),

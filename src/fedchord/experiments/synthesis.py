@@ -21,7 +21,7 @@ from fedchord.synthetic.traffic import Traffic, traffic
 from fedchord.synthetic.utility import Utilities, Utility, utilities
 
 if TYPE_CHECKING:
-    from fedchord.experiments.summary import Parts
+    from fedchord.experiments.parts import Parts
 
 Numbers = dict[str, dict[str, float | None]]
 

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from fedchord import rng
 from fedchord.check import FedchordError, fail, one_of, require
-from fedchord.experiments.summary import headline
+from fedchord.experiments.parts import headline
 from fedchord.metrics import HIGHER_IS_BETTER, by_client
 from fedchord.report import compare, tables
 from fedchord.report.compare import LEVEL, RESAMPLES, TIE

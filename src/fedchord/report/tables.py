@@ -25,7 +25,8 @@ from rich.text import Text
 from fedchord.check import FedchordError, one_of, unknown
 from fedchord.core.rules import ClientRule
 from fedchord.experiments.config import INDIFFERENT
-from fedchord.experiments.summary import FEW_ROWS, headline
+from fedchord.experiments.parts import headline
+from fedchord.experiments.summary import FEW_ROWS
 from fedchord.metrics import HIGHER_IS_BETTER, over_seeds
 
 FORMATS = ("rich", "markdown", "latex", "csv")

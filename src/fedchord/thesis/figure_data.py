@@ -23,7 +23,7 @@ from fedchord.core.rules import ServerState
 from fedchord.engine import checkpoint
 from fedchord.engine.memory import ClientMemory
 from fedchord.experiments.folder import RunFolder
-from fedchord.experiments.summary import Parts
+from fedchord.experiments.parts import Parts
 from fedchord.report.plots import Floats, rounds_of
 from fedchord.report.tables import Run, estimate
 

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy.stats import gaussian_kde
 
 from fedchord.check import FedchordError, require
-from fedchord.experiments.summary import headline
+from fedchord.experiments.parts import headline
 from fedchord.report.plots import COLOURS, STYLES, Floats, rounds_of
 from fedchord.report.tables import Run
 from fedchord.thesis import figure_data
