@@ -25,7 +25,7 @@ def federation(job: Job) -> Federation:
 
 
 def rounds(job: Job, count: int, options: argparse.Namespace) -> Iterator[None]:
-    """One round at a time; the last, which is evaluated, is not asked for."""
+    """One round at a time."""
     task = Task(lambda: build(job.model, job.shape, job.classes), dense=not options.no_dense)
     training = Training(job.epochs, job.batch, job.lr, job.momentum, job.weight_decay)
     executor = "serial" if options.serial else "processes"
@@ -33,7 +33,7 @@ def rounds(job: Job, count: int, options: argparse.Namespace) -> Iterator[None]:
         method("fedavg"),
         task,
         federation(job),
-        rounds=count + 1,
+        rounds=count,
         cohort=job.cohort,
         training=training,
         executor=executor,

@@ -22,8 +22,10 @@ from works import JOBS, Job
 from fedchord import Task, Training, method, simulate
 from fedchord.core.rules import RoundInfo, ServerState
 from fedchord.data import Federation, Ragged
-from fedchord.engine.executors import Work, keep_freed_memory
+from fedchord.engine.executors import keep_freed_memory, make_executor
 from fedchord.engine.memory import ClientMemory
+from fedchord.engine.work import Work
+from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.sweep import LAMBDAS, sweep
 from fedchord.models import build
 
@@ -123,9 +125,11 @@ def sweeps(turns: int) -> None:
         memory.put(client, {"own": task.fresh(client + 1)["theta"], "trained": torch.ones(1)}, 0)
     state = ServerState(1, shared, {}, {}, torch.ones(100, dtype=torch.int32))
     found: dict[str, Tensor] = {}
+    fitted = Fitted(Work(algorithm, task, data, Training(), 0), state, memory)
+    pool = make_executor("processes", fitted.work, shared, 5)
 
     def ours() -> None:
-        result = sweep(algorithm, task, data, state, memory)
+        result = sweep(fitted, executor=pool)
         assert result is not None
         found["ours"] = result.test
 
@@ -144,6 +148,7 @@ def sweeps(turns: int) -> None:
         found["plain"] = torch.stack(rows).reshape(100, -1)
 
     seconds = clocked({"fedchord": ours, "plain": one_by_one}, turns)
+    pool.close()
     differing = int((found["ours"] - found["plain"]).abs().gt(1e-9).sum())
     show("W6", seconds, "one mixed model at a time", 3.5)
     print(f"W6: {differing} of 1100 accuracies differ")

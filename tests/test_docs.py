@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedchord import catalog
-from fedchord.core.rules import ClientRule
+from fedchord.core.rules import ClientRule, SamplesRule
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.run import execute
 
@@ -191,9 +191,14 @@ def test_every_method_is_named(name):
 
 
 def test_every_hook_is_in_the_table():
-    table = re.findall(r"^\| (`.+?) \|", DOCUMENTS["docs/write-a-rule.md"], re.MULTILINE)
+    text = DOCUMENTS["docs/write-a-rule.md"]
+    table = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
     hooks = [name for name, _ in inspect.getmembers(ClientRule, inspect.isfunction) if not name.startswith("_")]
     assert not [hook for hook in hooks if not re.search(rf"`{hook}[`(]", "\n".join(table))]
+    more = {name for name in vars(SamplesRule) if not name.startswith("_")} - set(vars(ClientRule))
+    assert len(hooks) <= 12 and not [hook for hook in more if f"`{hook}(" not in text]
+    variables = [name for name in ClientRule.__annotations__ if not name.startswith("_")]
+    assert variables == ["deploys", "sends"] and all(f"`{name}" in text for name in variables)
 
 
 def test_every_erratum_has_a_row():

@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from fedchord.catalog import build as method
     from fedchord.check import FedchordError
     from fedchord.core.local import local_round
-    from fedchord.core.rules import Algorithm, ClientRule, MixingRule, ServerRule
+    from fedchord.core.rules import Algorithm, ClientRule, Line, MixingRule, SamplesRule, ServerRule
     from fedchord.core.task import Task
     from fedchord.core.training import Training
     from fedchord.data import federate, load
+    from fedchord.engine.checkpoint import Checkpoints
     from fedchord.engine.memory import ClientMemory
-    from fedchord.engine.simulate import Checkpoints, RoundResult, simulate
+    from fedchord.engine.simulate import RoundResult, simulate
     from fedchord.evaluation.evaluate import Evaluation, evaluate
+    from fedchord.evaluation.fitted import Fitted
+    from fedchord.experiments.run import run
 
 __version__ = "0.1.0"
 
@@ -29,8 +32,11 @@ __all__ = [
     "ClientRule",
     "Evaluation",
     "FedchordError",
+    "Fitted",
+    "Line",
     "MixingRule",
     "RoundResult",
+    "SamplesRule",
     "ServerRule",
     "Task",
     "Training",
@@ -39,6 +45,7 @@ __all__ = [
     "load",
     "local_round",
     "method",
+    "run",
     "simulate",
 ]
 
@@ -46,13 +53,16 @@ _HOMES = {
     "fedchord.catalog": ("build",),
     "fedchord.check": ("FedchordError",),
     "fedchord.core.local": ("local_round",),
-    "fedchord.core.rules": ("Algorithm", "ClientRule", "MixingRule", "ServerRule"),
+    "fedchord.core.rules": ("Algorithm", "ClientRule", "Line", "MixingRule", "SamplesRule", "ServerRule"),
     "fedchord.core.task": ("Task",),
     "fedchord.core.training": ("Training",),
     "fedchord.data": ("federate", "load"),
     "fedchord.engine.memory": ("ClientMemory",),
-    "fedchord.engine.simulate": ("Checkpoints", "RoundResult", "simulate"),
+    "fedchord.engine.checkpoint": ("Checkpoints",),
+    "fedchord.engine.simulate": ("RoundResult", "simulate"),
     "fedchord.evaluation.evaluate": ("Evaluation", "evaluate"),
+    "fedchord.evaluation.fitted": ("Fitted",),
+    "fedchord.experiments.run": ("run",),
 }
 _RENAMED = {"build": "method"}
 _PLACES = {_RENAMED.get(name, name): (home, name) for home, names in _HOMES.items() for name in names}

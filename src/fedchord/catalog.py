@@ -50,7 +50,7 @@ class Method:
     server: Callable[..., ServerRule] = Step
     about: str = ""
     model: str = ""
-    """The usual model, where it is not the client rule's."""
+    """The model that a run takes for this method unless it names one; empty: by the data."""
 
 
 METHODS: dict[str, Method] = {
@@ -83,7 +83,12 @@ METHODS: dict[str, Method] = {
     "aaggff-d": Method(Plain, AAggFFDevice, about="fair weights by entropic FTRL, sampled clients (thesis, chapter 3)"),
     "aaggff-a": Method(Plain, AAggFFAdaptive, about="the same with a larger step and fading responses"),
     "aaggff-p": Method(Plain, AAggFFPrivate, about="the same on noisy reports: differentially private losses"),
-    "fedevg": Method(Energy, server=Langevin, about="a synthetic set by energy models, our recipe (thesis, chapter 4)"),
+    "fedevg": Method(
+        Energy,
+        server=Langevin,
+        about="a synthetic set by energy models, our recipe (thesis, chapter 4)",
+        model="smallconv",
+    ),
     "fedevg-tables": Method(
         partial(Energy, **TABLES),
         server=partial(Langevin, **SHORT),
@@ -94,9 +99,14 @@ METHODS: dict[str, Method] = {
         partial(Energy, **THESIS),
         server=partial(Langevin, **SCHEDULE),
         about="the same with the settings of the thesis: local models drawn anew in every round",
+        model="smallconv",
     ),
-    "fedcvae": Method(FedCvae, about="samples from a mean conditional auto-encoder (thesis, chapter 4, baseline)"),
-    "fedcgan": Method(FedCgan, about="samples from a mean conditional generator (thesis, chapter 4, baseline)"),
+    "fedcvae": Method(
+        FedCvae, about="samples from a mean conditional auto-encoder (thesis, chapter 4, baseline)", model="cvae"
+    ),
+    "fedcgan": Method(
+        FedCgan, about="samples from a mean conditional generator (thesis, chapter 4, baseline)", model="cgan"
+    ),
 }
 
 MIXINGS: dict[str, Callable[..., MixingRule]] = {

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from fedchord.cli import demo
+from fedchord.engine.simulate import simulate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.progress import Silent
 
 SMALL = {"rounds": 4, "model": "logreg", "executor": "serial", "cohort": 10}
@@ -39,14 +41,13 @@ def test_all_rows_is_every_clients_model_on_every_row():
     config = demo.configure("local", demo.SETTINGS | SMALL | {"rounds": 2})
     parts = demo.Parts.build(config)
     plan = config.plan()
-    *_, result = demo.simulate(
+    *_, result = simulate(
         parts.algorithm,
         parts.task,
         parts.federation,
         rounds=2,
         cohort=plan.cohort,
         executor="serial",
-        metrics=("top1",),
     )
     x, y = (parts.federation.columns[name][parts.federation.test.rows] for name in "xy")
     found = []
@@ -57,7 +58,7 @@ def test_all_rows_is_every_clients_model_on_every_row():
         model.load_state_dict({f"1.{name.removeprefix('head.')}": tensor for name, tensor in state.items()})
         with torch.no_grad():
             found.append(float((model(x).argmax(1) == y).double().mean()))
-    assert demo.on_all_rows(parts, result) == pytest.approx(sum(found) / 20)
+    assert demo.on_all_rows(Fitted.of(result)) == pytest.approx(sum(found) / 20)
 
 
 def test_the_sentences_follow_the_numbers():

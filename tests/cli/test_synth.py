@@ -13,13 +13,15 @@ from PIL import Image
 
 from fedchord.check import FedchordError
 from fedchord.cli import synth
-from fedchord.engine.simulate import simulate
+from fedchord.engine.simulate import rounds_of, simulate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments import run as runs
 from fedchord.experiments import study
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.export import load_model
 from fedchord.experiments.folder import RunFolder
 from fedchord.report.show import result_notes
-from fedchord.synthetic.set import load_set
+from fedchord.synthetic.set import drawn, load_set
 
 
 def invoke(*arguments: str, code: int = 0) -> str:
@@ -102,12 +104,10 @@ class TestRun:
     def test_going_on_gives_the_same_set(self, done, tmp_path):
         config = RunConfig.from_pairs([*SETTINGS, "eval_every=2", "checkpoint_every=1", f"out={tmp_path / 'a'}"])
         folder = RunFolder(tmp_path / "a")
-        session = runs._Session(runs.Parts.build(config), folder, lambda line: None, runs.Silent())
-        folder.begin(config)
-        results = session._simulate(False)
+        rounds = iter(runs.Run(runs.Parts.build(config)))
         for _ in range(3):
-            session._write(next(results))
-        results.close()
+            next(rounds)
+        rounds.close()
         runs.resume(folder.path)
         assert torch.equal(load_set(folder.path).x, load_set(done).x)
 
@@ -115,7 +115,7 @@ class TestRun:
         with pytest.raises(
             FedchordError, match="fedevg ends with samples, not with a model; write fedchord synth export"
         ):
-            runs.load_model(done)
+            load_model(done)
 
     def test_evaluations_are_few_unless_asked_for(self):
         config = RunConfig.from_pairs(["method=fedevg", "rounds=100"])
@@ -124,13 +124,13 @@ class TestRun:
 
 
 def test_if_energies_diverge_the_last_good_set_is_kept(tmp_path, monkeypatch):
-    def broken(*arguments, **options):
-        for result in simulate(*arguments, **options):
+    def broken(*arguments):
+        for result in rounds_of(*arguments):
             yield result
             if result.round == 2:
                 raise FedchordError("Langevin: the energies diverged in round 3")
 
-    monkeypatch.setattr(runs, "simulate", broken)
+    monkeypatch.setattr(runs, "rounds_of", broken)
     told: list[str] = []
     config = RunConfig.from_pairs([*SETTINGS, "eval_every=0", f"out={tmp_path / 'a'}"])
     with pytest.raises(FedchordError, match="diverged in round 3"):
@@ -141,7 +141,7 @@ def test_if_energies_diverge_the_last_good_set_is_kept(tmp_path, monkeypatch):
         parts.algorithm, parts.task, parts.federation, rounds=4, training=parts.training, executor="serial"
     )
     next(running)
-    assert torch.equal(load_set(tmp_path / "a").x, parts.drawn(next(running).state).x)
+    assert torch.equal(load_set(tmp_path / "a").x, drawn(Fitted.of(next(running))).x)
 
 
 def test_fedevgs_own_network_diverges_in_one_line_and_the_last_good_set_is_kept(tmp_path):
@@ -189,7 +189,7 @@ def test_a_run_that_goes_on_and_diverges_again_keeps_the_set_of_its_checkpoint(t
         (["method=fedevg", "newcomers=2"], "newcomers need a method that ends with a model"),
         (["method=fedcvae", "method.spc=0"], "spc must be a whole number of at least 1, got 0"),
         (["method=fedevg", "mixing=aaggff-d"], "mixes models and cannot be used with Energy"),
-        (["method=fedevg", "server=fedadam"], "Adam moves theta and cannot be used with Energy"),
+        (["method=fedevg", "server=fedadam"], "Adam takes theta and cannot be used with Energy"),
     ],
 )
 def test_wrong_settings_are_told_before_anything_runs(pairs, message):
@@ -297,7 +297,7 @@ def test_a_set_helps_clients_of_another_run(done):
     plain, shared = (runs.Parts.build(RunConfig.from_pairs([*base, *more])) for more in ([], [f"synthetic={done}"]))
     assert (shared.federation.train.sizes - plain.federation.train.sizes).tolist() == [100] * 4
     assert shared.federation.test.sizes.tolist() == plain.federation.test.sizes.tolist()
-    assert "A synthetic set of 100 rows was added" in " ".join(shared.notes())
+    assert "A synthetic set of 100 rows was added" in " ".join(shared.federation.notes)
     assert runs.execute(shared.config)["metrics"]["top1"]["mean"] > 0.1
 
 

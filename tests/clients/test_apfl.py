@@ -8,12 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import oracle
-from helpers.oracle import CLIENTS, COHORTS, DENSE, SETTINGS, close, vector
+from helpers.oracle import CLIENTS, COHORTS, DENSE, NEVER, SETTINGS, close, vector
 from torch import nn
 from torch.func import functional_call
 
 from fedchord.check import FedchordError
 from fedchord.clients.apfl import Apfl
+from fedchord.core.rules import Line
+from fedchord.evaluation.fitted import Fitted
 
 
 def mixed(v: nn.Module, w: nn.Module, alpha) -> dict:
@@ -72,7 +74,7 @@ def test_against_plain_torch(kind, alpha, adaptive, alpha_lr):
         models[i] = copy.deepcopy(v)
         for name, value in mixed(v, g, alphas[i]).items():
             models[i].state_dict()[name].copy_(value.detach())
-    oracle.check_deployed(algorithm, setting, result, models, 1e-5)
+    oracle.check_deployed(result, models, 1e-5)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.25, 1.0])
@@ -89,7 +91,7 @@ def test_alpha_0_deploys_w():
     algorithm = oracle.build("apfl", alpha=0.0)
     result, plain = oracle.last(algorithm), oracle.last("fedavg")
     for i in CLIENTS:
-        model = oracle.model_of(algorithm, DENSE, result, i)
+        model = oracle.model_of(result, i)
         assert torch.equal(model["theta"], plain.state.broadcast["theta"])
     assert torch.equal(result.evaluation.per_client["loss"], plain.evaluation.per_client["loss"])
 
@@ -100,7 +102,7 @@ def test_alpha_1_is_every_client_alone():
     result, alone = oracle.last(algorithm, cohort=7), oracle.last("local", cohort=7)
     for i in CLIENTS:
         assert close(result.memory.get(i)["v"], alone.memory.get(i)["theta"], 1e-6)
-        assert torch.equal(oracle.model_of(algorithm, DENSE, result, i)["theta"], result.memory.get(i)["v"])
+        assert torch.equal(oracle.model_of(result, i)["theta"], result.memory.get(i)["v"])
     assert torch.allclose(result.evaluation.per_client["loss"], alone.evaluation.per_client["loss"], atol=1e-5)
 
 
@@ -130,15 +132,18 @@ def test_batchnorm_statistics_are_kept_apart():
     assert all(not torch.allclose(a, shared) for a in kept.values())
     assert all(not torch.allclose(a, kept[j]) for i, a in kept.items() for j in kept if j < i)
     for i, own in kept.items():
-        assert torch.equal(oracle.model_of(algorithm, setting, result, i)["buffers"], own)
+        assert torch.equal(oracle.model_of(result, i)["buffers"], own)
 
 
-def test_endpoints_are_w_and_v():
-    rule, result = Apfl(), oracle.last("apfl")
-    near, far = rule.endpoints(DENSE.task(), result.state.broadcast, result.memory.get(3))
-    assert torch.equal(near["theta"], result.state.broadcast["theta"])
-    assert torch.equal(far["theta"], result.memory.get(3)["v"])
-    assert rule.endpoints(DENSE.task(), result.state.broadcast, None) is None
+def test_the_line_is_from_w_to_v():
+    rule, result = Apfl(), oracle.last(oracle.build("apfl", adaptive=True, alpha_lr=0.2))
+    line = Fitted.of(result).line(3)
+    assert torch.equal(line.near, result.state.broadcast["theta"])
+    assert torch.equal(line.far, result.memory.get(3)["v"])
+    assert float(line.at) == float(result.memory.get(3)["alpha"]) != rule.alpha
+    found = rule.deploy(DENSE.task(), result.state.broadcast, None)
+    assert not isinstance(found, Line) and torch.equal(found["theta"], result.state.broadcast["theta"])
+    assert all(Fitted.of(result).line(i) is None for i in NEVER)
 
 
 def test_only_w_travels():

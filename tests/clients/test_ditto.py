@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from helpers import oracle
-from helpers.oracle import CLIENTS, COHORTS, DENSE, SETTINGS, close, squared, vector
+from helpers.oracle import CLIENTS, COHORTS, DENSE, NEVER, SETTINGS, close, squared, vector
 
 from fedchord.check import FedchordError
 from fedchord.clients.ditto import Ditto
+from fedchord.core.rules import Line
+from fedchord.evaluation.fitted import Fitted
 
 CASES = [("dense", 1.0, None), ("autograd", 0.3, 3), ("batchnorm", 1.0, None), ("dense", 0.0, 1)]
 
@@ -33,7 +35,7 @@ def test_against_plain_torch(kind, lam, own_epochs):
             kept = result.memory.get(i)
             assert kept.keys() == {"v", "v_buffers"}
             assert close(kept["v"], vector(v)) and close(kept["v_buffers"], oracle.buffers(v)), (t, i)
-    oracle.check_deployed(algorithm, setting, result, {i: own.get(i, g) for i in CLIENTS})
+    oracle.check_deployed(result, {i: own.get(i, g) for i in CLIENTS})
 
 
 @pytest.mark.parametrize("lam", [0.0, 1.0, 7.0])
@@ -86,18 +88,20 @@ def test_batchnorm_statistics_are_kept_apart():
     assert all(not torch.allclose(a, result.state.broadcast["buffers"]) for a in kept.values())
     assert all(not torch.allclose(a, kept[j]) for i, a in kept.items() for j in kept if j < i)
     for i, own in kept.items():
-        assert torch.equal(oracle.model_of(algorithm, setting, result, i)["buffers"], own)
+        assert torch.equal(oracle.model_of(result, i)["buffers"], own)
     # what v does leaves no trace in the shared statistics
     plain = oracle.last("fedavg", setting)
     assert close(result.state.broadcast["buffers"], plain.state.broadcast["buffers"], 1e-6)
 
 
-def test_endpoints_are_w_and_v():
+def test_the_line_is_from_w_to_v():
     rule, result = Ditto(), oracle.last("ditto")
-    near, far = rule.endpoints(DENSE.task(), result.state.broadcast, result.memory.get(3))
-    assert torch.equal(near["theta"], result.state.broadcast["theta"])
-    assert torch.equal(far["theta"], result.memory.get(3)["v"])
-    assert rule.endpoints(DENSE.task(), result.state.broadcast, None) is None
+    line = Fitted.of(result).line(3)
+    assert torch.equal(line.near, result.state.broadcast["theta"])
+    assert torch.equal(line.far, result.memory.get(3)["v"]) and line.at == 1
+    found = rule.deploy(DENSE.task(), result.state.broadcast, None)
+    assert not isinstance(found, Line) and torch.equal(found["theta"], result.state.broadcast["theta"])
+    assert all(Fitted.of(result).line(i) is None for i in NEVER)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from helpers.federations import make_federation
 from torch import Tensor, nn
 
-from fedchord import catalog, rng
+from fedchord import catalog, rng, run
 from fedchord.check import FedchordError
-from fedchord.clients.energy import Energy, chosen
+from fedchord.clients.energy import WATCHED, Energy, chosen
 from fedchord.core.local import local_round
 from fedchord.core.rules import Algorithm, Phase, RoundInfo, Visit
 from fedchord.core.stream import ClientStream
@@ -125,16 +125,16 @@ def test_a_visit_is_the_plain_loop(name):
 def test_local_models_persist_or_are_drawn_anew_alike_for_all_clients():
     x = torch.rand(30, 1, 8, 8)
     keeps = Energy(spc=3)
-    assert set(keeps.init(task(), {}, 1)) == {"theta", "buffers", *keeps.watched}
+    assert set(keeps.init(task(), {}, 1)) == {"theta", "buffers"}
     anew, model = Energy(spc=3, persistent=False), task()
-    assert set(anew.init(model, {}, 1)) == set(anew.watched)
+    assert anew.init(model, {}, 1) == {}
     starts = [
         anew.start(Visit(model, {"x": x[None]}, {}, info, client, 10))["theta"]
         for info, client in ((INFO, 0), (INFO, 1), (RoundInfo(3, 9, 4, 4, 0.01, 1, key=78), 0))
     ]
     assert torch.equal(starts[0], starts[1]) and not torch.equal(starts[0], starts[2])
-    _, kept = visit_of(anew, x, anew.init(model, {}, 1), task=model)
-    assert set(kept) == set(anew.watched)
+    upload, kept = visit_of(anew, x, anew.init(model, {}, 1), task=model)
+    assert kept == {} and set(upload.log.means) == set(WATCHED) and upload.log.sums == {}
 
 
 def test_iterations_or_epochs():
@@ -326,7 +326,7 @@ def short_run(pcd: float) -> tuple[float, dict[str, float], list[str]]:
     said: list[str] = []
     algorithm = catalog.build("fedevg", {"pcd": pcd})
     model = Task(lambda: SmallConvNet(1, 8, 10, width=8, activation="silu", spectral=True), inputs=digits().inputs)
-    running = simulate(algorithm, model, digits(), rounds=21, seed=1, executor="serial", report=said.append)
+    running = iter(run(algorithm, model, digits(), rounds=21, seed=1, executor="serial", report=said.append))
     *_, result = itertools.islice(running, 20)
     running.close()
     return utility(algorithm.client.synthesise(model, result.state.broadcast, 0)), result.log, said
@@ -389,7 +389,7 @@ def test_a_client_without_a_class_takes_part_silently(recwarn):
     model = Task(net, inputs=federation.inputs)
     said: list[str] = []
     algorithm = catalog.build("fedevg", {"iterations": 1})
-    result = next(simulate(algorithm, model, federation, rounds=2, executor="serial", report=said.append))
+    result = next(iter(run(algorithm, model, federation, rounds=2, executor="serial", report=said.append)))
     assert torch.isfinite(result.state.broadcast["x"]).all() and not said and not len(recwarn)
 
 
@@ -403,10 +403,10 @@ def test_energies_are_logged_and_runaways_reported_once():
     said: list[str] = []
     algorithm = catalog.build("fedevg", {"iterations": 6, "lr": 3000.0})
     linear = Task(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), inputs=digits().inputs)
-    running = simulate(algorithm, linear, digits(), rounds=5, executor="serial", report=said.append)
+    running = iter(run(algorithm, linear, digits(), rounds=5, executor="serial", report=said.append))
     logs = [next(running).log for _ in range(3)]
     running.close()
-    assert all(set(rule.watched) <= set(log) for log in logs)
+    assert all(set(WATCHED) <= set(log) for log in logs)
     assert len(said) == 1 and said[0].startswith("round ") and "run away" in said[0]
 
 

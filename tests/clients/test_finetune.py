@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from helpers import oracle
-from helpers.oracle import CLIENTS, COHORTS, DENSE, NEVER, ROUNDS, SETTINGS
+from helpers.oracle import CLIENTS, COHORTS, NEVER, ROUNDS, SETTINGS
 
 from fedchord.check import FedchordError
 
@@ -36,7 +36,7 @@ def test_against_plain_torch(kind, form, tune_epochs, tune_lr):
     else:  # the batches of a round that does not take place, the learning rate of the last unless one is given
         settings = {"epochs": tune_epochs, "lr": tune_lr or oracle.rate(ROUNDS - 1)}
         models = {i: oracle.descend(setting, g, i, ROUNDS, **settings) for i in CLIENTS}
-    oracle.check_deployed(algorithm, setting, result, models)
+    oracle.check_deployed(result, models)
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
@@ -58,7 +58,7 @@ def test_tuning_is_for_every_client_and_changes_nothing_of_the_run():
     """Also for one that was never sampled; evaluating every round does not change the rounds."""
     algorithm = oracle.build("fedavg-ft")
     result, often = oracle.last(algorithm), oracle.last(algorithm, eval_every=1)
-    models = [oracle.model_of(algorithm, DENSE, result, i)["theta"] for i in CLIENTS]
+    models = [oracle.model_of(result, i)["theta"] for i in CLIENTS]
     models.append(result.state.broadcast["theta"])
     assert all(not torch.allclose(a, b) for i, a in enumerate(models) for b in models[:i])
     assert torch.equal(result.state.broadcast["theta"], often.state.broadcast["theta"])
@@ -69,7 +69,7 @@ def test_the_last_copy_of_a_client_never_sampled_is_the_global_model():
     algorithm = oracle.build("fedavg-ft", form="last")
     result = oracle.last(algorithm)
     for i in NEVER:
-        assert torch.equal(oracle.model_of(algorithm, DENSE, result, i)["theta"], result.state.broadcast["theta"])
+        assert torch.equal(oracle.model_of(result, i)["theta"], result.state.broadcast["theta"])
     assert result.evaluation.protocol["never_sampled"] == len(NEVER)
 
 

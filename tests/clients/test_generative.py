@@ -263,12 +263,12 @@ def test_labels_of_fakes() -> None:
 def test_losses_by_hand() -> None:
     """Outputs (s, c0, c1) = (0.5, 1, -2): the logit of class 0 is 1.5, of class 1 it is -1.5."""
     outputs, y = torch.tensor([[0.5, 1.0, -2.0]] * 2), torch.tensor([0, 1])
-    real = FedCgan().scold(outputs, y, 1)
+    real = FedCgan().judgement(outputs, y, 1)
     assert real.tolist() == pytest.approx([np.log(1 + np.exp(-1.5)), np.log(1 + np.exp(1.5))], rel=1e-5)
-    fake = FedCgan().scold(outputs, y, 0)
+    fake = FedCgan().judgement(outputs, y, 0)
     assert fake.tolist() == pytest.approx([np.log(1 + np.exp(1.5)), np.log(1 + np.exp(-1.5))], rel=1e-5)
     classes = [-np.log(np.e / (np.e + np.exp(-2))), -np.log(np.exp(-2) / (np.e + np.exp(-2)))]
-    both = FedCgan(auxiliary=2.0).scold(outputs, y, 1)
+    both = FedCgan(auxiliary=2.0).judgement(outputs, y, 1)
     assert both.tolist() == pytest.approx([np.log(1 + np.exp(-0.5)) + 2 * c for c in classes], rel=1e-5)
 
 

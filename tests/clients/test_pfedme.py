@@ -76,7 +76,7 @@ def test_against_plain_torch(parameters, kind):
             assert result.memory.get(i).keys() == {"theta", "buffers"}
             assert oracle.same(result.memory.get(i), theta), (t, i)
     models = {i: own.get(i, g) for i in CLIENTS}
-    oracle.check_deployed(algorithm, setting, result, models)
+    oracle.check_deployed(result, models)
 
 
 def test_momentum_and_weight_decay_are_switched_off_and_it_is_said():

@@ -18,8 +18,9 @@ from fedchord.core.local import local_round
 from fedchord.core.rules import RoundInfo
 from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
-from fedchord.engine.executors import Work
+from fedchord.engine.work import Work
 from fedchord.evaluation.evaluate import evaluate
+from fedchord.evaluation.fitted import Fitted
 
 METHODS = ["lg-fedavg", "fedper", "fedrep"]
 INFO = RoundInfo(round=0, rounds=4, num_clients=7, cohort=3, lr=0.1, epochs=2, key=0)
@@ -91,11 +92,11 @@ def test_against_plain_torch(case):
         if i in oracle.NEVER:  # its own part alone is trained, and what is shared is deployed as it was received
             whole[i] = oracle.descend(setting, module, i, oracle.ROUNDS, names=own, lr=oracle.rate(oracle.ROUNDS - 1))
             oracle.copy_named(whole[i], g, sent)
-    oracle.check_deployed(algorithm, setting, result, whole)
+    oracle.check_deployed(result, whole)
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_only_clients_that_were_never_sampled_train_before_use(name):
+def test_only_clients_that_were_never_sampled_train_before_use(name, monkeypatch):
     """The others deploy what they keep, bit for bit; the random start differs by client, and with the seed."""
     algorithm, task = oracle.build(name), DENSE.task()
     result = oracle.last(algorithm)
@@ -113,7 +114,8 @@ def test_only_clients_that_were_never_sampled_train_before_use(name):
     first, second = (work.tune(i, None, result.state)["own"] for i in oracle.NEVER)
     assert not torch.allclose(first, second)
     places = [result.evaluation.clients.index(i) for i in oracle.NEVER]
-    untrained = evaluate(algorithm, task, FEDERATION, result.state, result.memory)  # without tuning
+    monkeypatch.setattr(Split, "tuning", lambda self, visit: ())
+    untrained = evaluate(Fitted.of(result))
     changed = result.evaluation.per_client["loss"] != untrained.per_client["loss"]
     assert changed.nonzero().flatten().tolist() == places
     assert result.evaluation.protocol["never_sampled"] == len(oracle.NEVER)

@@ -19,8 +19,9 @@ from fedchord.check import FedchordError
 from fedchord.clients.stateless import StatelessSuPerFed
 from fedchord.clients.superfed import SuPerFed
 from fedchord.core.rules import RoundInfo, Visit
-from fedchord.engine.executors import Work
+from fedchord.engine.work import Work
 from fedchord.evaluation.evaluate import evaluate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.sweep import LAMBDAS, sweep
 
 NAME = "superfed-stateless"
@@ -84,7 +85,7 @@ def test_two_rounds_against_plain_torch(case):
         own = start_of(setting, g, i, rebuild)
         own = rebuilt(setting, g, own, i, layerwise, 1.5, parameters.get("tune_epochs", 1))
         models[i] = superfed_oracle.blended(g, own, parameters.get("blend", 0.5), i)
-    oracle.check_deployed(algorithm, setting, result, models, 2e-5)
+    oracle.check_deployed(result, models, 2e-5)
     assert result.evaluation.protocol["never_sampled"] == sum(i not in COHORTS[0] + COHORTS[1] for i in CLIENTS)
 
 
@@ -147,18 +148,21 @@ def test_executors_agree(kind, parameters):
 
 @pytest.mark.parametrize("rebuild", ["global", "seed"])
 def test_the_lambda_sweep_runs_from_g_to_the_rebuilt_model(rebuild):
-    algorithm, task = oracle.build(NAME, rebuild=rebuild, blend=0.3, **STRONG), DENSE.task()
-    result = oracle.last(algorithm)
-    work = Work(algorithm, task, FEDERATION, TRAINING, SEED)
-    arguments = (algorithm, task, FEDERATION, result.state, result.memory)
-    swept = sweep(*arguments, metric="loss", tune=work.tune)
+    algorithm = oracle.build(NAME, rebuild=rebuild, blend=0.3, **STRONG)
+    fitted = Fitted.of(oracle.last(algorithm))
+
+    def twin(**changes: object) -> Fitted:
+        client = dataclasses.replace(algorithm.client, **changes)
+        work = dataclasses.replace(fitted.work, algorithm=dataclasses.replace(algorithm, client=client))
+        return dataclasses.replace(fitted, work=work)
+
+    swept = sweep(fitted, metric="loss")
     assert swept.two_ended.all() and NEVER  # also clients that were never sampled
     for lam, far in ((0.0, 0.0), (0.3, 0.3), (1.0, 1.0)):
-        twin = dataclasses.replace(algorithm, client=dataclasses.replace(algorithm.client, blend=far))
-        measured = evaluate(twin, *arguments[1:], tune=Work(twin, task, FEDERATION, TRAINING, SEED).tune)
+        measured = evaluate(twin(blend=far))
         point = swept.test[:, LAMBDAS.index(lam)]
         assert torch.allclose(point, measured.per_client["loss"], atol=1e-5), lam
-    assert sweep(*arguments, metric="loss") is None  # without tuning there is one model
+    assert sweep(twin(tune_epochs=0), metric="loss") is None  # without tuning there is one model
 
 
 def test_the_cosine_acts_where_the_ends_start_apart():

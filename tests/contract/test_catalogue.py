@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
 from helpers.federations import make_federation
 
+import fedchord
 from fedchord import catalog, rng
 from fedchord.core.local import local_round
 from fedchord.core.round import Plan, Results, close_round, open_round, open_run
-from fedchord.core.rules import Algorithm
+from fedchord.core.rules import LINE, Algorithm, Line, Log
 from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data import Iid, Inputs, federate, load
+from fedchord.engine.checkpoint import Checkpoints
 from fedchord.engine.memory import ClientMemory
-from fedchord.engine.simulate import Checkpoints, RoundResult, simulate
+from fedchord.engine.simulate import RoundResult, simulate
+from fedchord.evaluation.evaluate import evaluate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.models import GENERATIVE, TwoNN
 
 METHODS = sorted(catalog.METHODS)
@@ -28,7 +34,8 @@ FEDERATION.columns["x"] = FEDERATION.columns["x"].reshape(-1, 1, 2, 3)  # pictur
 
 def task_of(algorithm: Algorithm) -> Task:
     """The model a method is tested with; a rule that makes examples is told what one is."""
-    network = GENERATIVE.get(algorithm.client.usual)
+    usual = catalog.METHODS[algorithm.name].model if algorithm.name in catalog.METHODS else ""
+    network = GENERATIVE.get(usual)
     make = (lambda: TwoNN(6, 5, 3)) if network is None else lambda: network((1, 2, 3), 3, width=4, latent=3)
     return Task(make, inputs=Inputs((1, 2, 3), 3, -3.0, 3.0))
 
@@ -80,11 +87,13 @@ def test_two_and_two_rounds_are_four(name, tmp_path):
     task = task_of(algorithm)
     cohort = 6 if algorithm.mixing.full else 3
     settings = {"rounds": 4, "cohort": cohort, "seed": 1, "training": TRAINING, "executor": "serial"}
-    running = simulate(algorithm, task, FEDERATION, checkpoints=checkpoints, **settings)
-    next(running), next(running)
+    running = simulate(algorithm, task, FEDERATION, **settings)
+    for _ in range(2):
+        result = next(running)
+        checkpoints.save(result.state, result.memory)
     running.close()
-    again = dataclasses.replace(checkpoints, resume=True)
-    assert_same(whole, run(name, checkpoints=again))
+    memory = ClientMemory()
+    assert_same(whole, run(name, state=checkpoints.load(memory).state, memory=memory))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -111,7 +120,8 @@ def test_local_round_leaves_its_inputs_alone(name):
     stream = ClientStream(FEDERATION, ids[0], 4, 5)
     upload, kept, _ = local_round(algorithm.client, task, training, state.broadcast, own, stream, info, ids[0], 3)
     assert all(torch.equal(before[n], t) for n, t in (state.broadcast | own).items())
-    assert set(upload.mix) == set(algorithm.client.mixes)
+    sent = dict.fromkeys(upload.mix, "mix") | dict.fromkeys(upload.mean, "mean")
+    assert sent == dict(algorithm.client.sends) and len(sent) == len(upload.mix) + len(upload.mean)
     assert not kept or kept.keys() == own.keys()  # a rule may keep nothing and start anew in every round
 
 
@@ -128,10 +138,17 @@ def _results(algorithm: Algorithm, task: Task, order: list[int]) -> tuple:
         parts.append(local_round(algorithm.client, task, training, state.broadcast, own, stream, info, client, 3, True))
     groups = {
         group: {n: torch.stack([getattr(u, group)[n] for u, _, _ in parts]) for n in getattr(parts[0][0], group)}
-        for group in ("mix", "carry", "mean", "stats")
+        for group in ("mix", "carry", "mean")
     }
+    logs = [upload.log for upload, _, _ in parts]
+    log = Log(
+        *(
+            {n: torch.stack([getattr(one, kind)[n] for one in logs]) for n in getattr(logs[0], kind)}
+            for kind in ("means", "sums")
+        )
+    )
     losses = torch.stack([loss for _, _, loss in parts])
-    results = Results(torch.tensor(order), FEDERATION.train.sizes[order], losses=losses, **groups)
+    results = Results(torch.tensor(order), FEDERATION.train.sizes[order], log=log, losses=losses, **groups)
     return close_round(algorithm, task, state, results, info)
 
 
@@ -174,7 +191,7 @@ def test_learns_something(name):
     training = Training(epochs=3, batch=10, lr=0.1)
     settings = {"rounds": 15, "seed": 1, "training": training, "executor": "processes"}
     *_, last = simulate(catalog.build(name), Task(lambda: TwoNN(64, 30, 10)), digits, **settings)
-    assert last.evaluation.mean("top1") > 0.5
+    assert evaluate(Fitted.of(last)).mean("top1") > 0.5
 
 
 @pytest.mark.parametrize("mixing", sorted(catalog.MIXINGS))
@@ -199,3 +216,43 @@ def test_no_look_ahead(name):
         return first
 
     assert all(torch.equal(a, b) for a, b in zip(shares(2), shares(5), strict=True))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_deployed_is_of_the_kind_that_is_told(name):
+    result = run(name)
+    rule = result.work.algorithm.client
+    if result.work.algorithm.outcome == "samples":
+        assert rule.deploys.kind == "samples"
+        return
+    fitted, clients = Fitted.of(result), range(FEDERATION.num_clients)
+    points = [fitted.point(client) for client in clients]
+    assert any(isinstance(point, Line) for point in points) == (rule.deploys.kind == LINE)
+    shared = [all(torch.equal(fitted.deployed(i)[n], t) for n, t in result.state.broadcast.items()) for i in clients]
+    assert all(shared) == (rule.deploys.kind == "global")
+
+
+# -- what rules leave to the engine -------------------------------------------------------------------------------
+
+INNER = {"traced", "dense", "scratch", "grad_parts"}
+"""How a task computes; of the client side, kernels alone may ask."""
+CLIENTS = sorted(Path(fedchord.__file__).parent.joinpath("clients").glob("*.py"))
+
+
+def inner(path: Path) -> list[str]:
+    """The attributes and names by which a file reaches for how a task computes."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        named = node.attr if isinstance(node, ast.Attribute) else getattr(node, "value", None)
+        if isinstance(node, ast.Attribute | ast.Constant) and isinstance(named, str) and named in INNER:
+            found.append(f"{path.name}:{node.lineno} {named}")
+    return found
+
+
+def test_a_rule_does_not_know_how_its_task_computes():
+    """Every client rule of the catalogue stands in a file that never reads how its task is computed."""
+    files = {path.stem for path in CLIENTS if not path.stem.endswith("_kernel")}
+    homes = {type(catalog.build(name).client).__module__.rpartition(".")[2] for name in METHODS}
+    assert homes <= files
+    assert [line for path in CLIENTS if path.stem in files for line in inner(path)] == []
+    assert any(inner(path) for path in CLIENTS if path.stem not in files)  # the search finds what there is

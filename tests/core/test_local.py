@@ -1,4 +1,5 @@
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -9,12 +10,15 @@ from fedchord import rng
 from fedchord.check import FedchordError
 from fedchord.clients.plain import Plain
 from fedchord.core.local import data_loss, local_round
-from fedchord.core.rules import Phase, RoundInfo
+from fedchord.core.rules import Algorithm, ClientRule, Log, Phase, RoundInfo
 from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.core.training import LocalOptimiser, Training
+from fedchord.engine.simulate import simulate
 from fedchord.engine.vectorised import traced
+from fedchord.mixing.static import BySize
 from fedchord.models import TwoNN
+from fedchord.servers.step import Step
 
 INFO = RoundInfo(round=0, rounds=4, num_clients=6, cohort=2, lr=0.1, epochs=2, key=0)
 
@@ -59,7 +63,7 @@ def test_local_round_equals_a_plain_torch_loop(federation, name, dense):
         optimiser.step()
     after = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
     assert torch.allclose(start["theta"] + upload.mix["theta"], after, atol=2e-6)
-    assert own == {} and upload.stats == {} and upload.mean == {}
+    assert own == {} and upload.log == Log() and upload.mean == {}
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -176,7 +180,7 @@ def test_the_short_path_of_plain_steps_has_the_same_bits(federation, name, monke
         asked.append(arguments)
         return False
 
-    monkeypatch.setattr("fedchord.core.local.is_plain", never)
+    monkeypatch.setattr("fedchord.core.local.has_default_steps", never)
     assert torch.equal(short, run()) and asked
 
 
@@ -197,3 +201,43 @@ def test_data_loss_is_the_mean_over_rows_not_over_pieces(federation, monkeypatch
     outputs = task.outputs(model["theta"], model["buffers"], federation.batch(rows))
     expected = F.cross_entropy(outputs.double(), federation.columns["y"][rows])
     assert float(data_loss(task, model, ClientStream(federation, 3, 4, 0))) == pytest.approx(float(expected), abs=1e-6)
+
+
+@dataclass(frozen=True)
+class TwoRates(ClientRule):
+    """Three stretches: with a rate of its own, with the round's, and with another."""
+
+    def phases(self, visit):
+        return Phase(epochs=1, lr=0.3), Phase(epochs=2), Phase(steps=3, lr=0.02)
+
+
+@pytest.mark.parametrize("name", ["plain", "momentum", "adam"])
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_phase_may_have_its_own_learning_rate(federation, name, dense):
+    """Against torch.optim with three rates, made anew for each stretch, so that momentum starts at zero."""
+    training = SETTINGS[name]
+    module = TwoNN(6, 5, 3)
+    task = Task(module, dense=dense)
+    start, stream = task.init(0), ClientStream(federation, 3, training.batch, key=9)
+    upload, _, _ = local_round(TwoRates(), task, training, start, {}, stream, INFO, 3, 1)
+    for index, (phase, rate) in enumerate(zip(TwoRates().phases(None), (0.3, INFO.lr, 0.02), strict=True)):
+        optimiser = torch_optimiser(training, module.parameters())
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        for batch in ClientStream(federation, 3, training.batch, key=9).batches(index, phase):
+            optimiser.zero_grad()
+            F.cross_entropy(module(batch["x"]), batch["y"]).backward()
+            optimiser.step()
+    after = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    assert torch.allclose(start["theta"] + upload.mix["theta"], after, atol=2e-6 if name != "adam" else 1e-5)
+
+
+def test_rates_of_phases_are_the_same_for_all_executors(federation):
+    algorithm = Algorithm(TwoRates(), BySize(), Step())
+    thetas = {}
+    for executor in ("serial", "processes", "vectorised"):
+        settings = {"rounds": 2, "training": SETTINGS["momentum"], "executor": executor, "workers": 2}
+        *_, last = simulate(algorithm, Task(lambda: TwoNN(6, 5, 3)), federation, **settings)
+        thetas[executor] = last.state.broadcast["theta"]
+    assert torch.equal(thetas["serial"], thetas["processes"])
+    assert torch.allclose(thetas["serial"], thetas["vectorised"], atol=1e-5)

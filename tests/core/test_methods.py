@@ -21,6 +21,8 @@ from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.engine.simulate import simulate
+from fedchord.evaluation.evaluate import evaluate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.models import TwoNN
 
 ROUNDS, COHORT, SEED = 4, 3, 2
@@ -189,7 +191,8 @@ def test_local_only_trains_each_client_alone(module):
         assert result.bytes_up == 0
     for client in results[-1].memory.clients():
         assert torch.allclose(results[-1].memory.get(client)["theta"], vector(own[client]), atol=2e-6)
-    assert results[-1].evaluation.protocol["never_sampled"] == int((results[-1].state.visits == 0).sum())
+    protocol = evaluate(Fitted.of(results[-1])).protocol
+    assert protocol["never_sampled"] == int((results[-1].state.visits == 0).sum())
 
 
 def theta_of(name: str, module: nn.Module, **parameters) -> Tensor:
@@ -221,7 +224,7 @@ def test_scaffold_says_what_it_changed():
         (lambda: catalog.build("fedadam", {"beta1": 1.0}), "Adam: beta1 must be at least 0 and below 1, got 1.0"),
         (
             lambda: catalog.build("scaffold", server="fedadam"),
-            "Scaffold and Adam do not fit: control would not be updated",
+            "Adam takes theta and cannot be used with Scaffold, which sends theta and control (plain mean)",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 
@@ -10,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedchord import Task, Training, method, rng, simulate
+from fedchord import Fitted, Task, Training, evaluate, method, rng, simulate
 from fedchord.core.local import data_loss
 from fedchord.core.objective import TOKENS, mean_loss
+from fedchord.core.rules import Phase
 from fedchord.core.stream import ClientStream
 from fedchord.data import DataSet, Natural, federate
-from fedchord.engine.memory import ClientMemory
-from fedchord.evaluation.evaluate import evaluate
+from fedchord.engine.vectorised import traced
 
 CLASSES, LENGTH = 7, 5
 
@@ -103,7 +104,7 @@ def test_evaluation_counts_tokens(rows):
     task, algorithm = Task(Words, replace(TOKENS, rows=rows)), method("fedavg")
     training = Training(batch=5, lr=0.5)
     *_, last = simulate(algorithm, task, made, rounds=2, cohort=2, training=training, executor="serial")
-    found = evaluate(algorithm, task, made, last.state, ClientMemory())
+    found = evaluate(Fitted.of(last))
     broadcast = last.state.broadcast
     sums = [hand(task, broadcast, made.columns, made.test[client]) for client in range(3)]
     for client, (loss, right, count) in enumerate(sums):
@@ -113,3 +114,101 @@ def test_evaluation_counts_tokens(rows):
     assert found.metrics["top1"]["pooled"] == pytest.approx(sum(right for _, right, _ in sums) / total)
     assert found.metrics["loss"]["pooled"] == pytest.approx(sum(loss for loss, *_ in sums) / total, rel=1e-5)
     assert found.mean("top1") == pytest.approx(np.mean([right / count for _, right, count in sums]))
+
+
+# -- where nothing counts ------------------------------------------------------------------------------------------
+
+
+def test_a_batch_without_a_counted_token_has_no_loss_and_no_gradient():
+    columns = text([9]).columns
+    task = Task(Words, TOKENS)
+    state, key = task.init(1), rng.key(0, "x")
+    batch = {**columns, "x": columns["x"].long(), "mask": torch.zeros_like(columns["mask"])}
+    nothing = torch.zeros_like(state["theta"])
+    value, _ = task.loss(state["theta"], state["buffers"], batch, key)
+    assert float(value) == 0
+    assert torch.equal(task.grad(state["theta"], state["buffers"], batch, key)[0], nothing)
+    for live in (torch.ones(9), torch.tensor([1.0] * 4 + [0.0] * 5), torch.zeros(9)):
+        padded = batch | {"live": live}
+        assert float(task.loss(state["theta"], state["buffers"], padded, key)[0]) == 0
+        assert torch.equal(traced(task).grad(state["theta"], state["buffers"], padded, key)[0], nothing)
+
+
+SILENT = 1
+"""A client whose every row has no counted token; every other row of client 2 has none."""
+
+
+def partly_silent() -> DataSet:
+    made = text([12, 9, 10])
+    mask = made.columns["mask"]
+    mask[made.groups == SILENT] = False
+    mask[(made.groups == 2).nonzero().flatten()[::2]] = False
+    return made
+
+
+def trained_by_hand(module: nn.Module, batches: list[dict[str, Tensor]], lr: float) -> tuple[nn.Module, int]:
+    """A trained copy, by backward over the counted tokens alone; how many batches have none."""
+    local, without = copy.deepcopy(module), 0
+    for batch in batches:
+        if not batch["mask"].any():
+            without += 1
+            continue
+        local.zero_grad()
+        outputs = local(batch["x"].long())
+        nn.functional.cross_entropy(outputs[batch["mask"]], batch["y"][batch["mask"]]).backward()
+        with torch.no_grad():
+            for parameter in local.parameters():
+                parameter.sub_(lr * parameter.grad)
+    return local, without
+
+
+@pytest.mark.parametrize("executor", ["serial", "vectorised"])
+def test_a_client_without_a_counted_token_learns_nothing_and_spoils_nothing(executor):
+    made, task = federate(partly_silent(), Natural(), test=0.3), Task(Words, TOKENS)
+    training = Training(epochs=2, batch=2, lr=0.5)
+    results = list(simulate(method("fedavg"), task, made, rounds=3, seed=4, training=training, executor=executor))
+    first = task.init(rng.key(4, "model"))
+    module = Words()
+    module.load_state_dict(task.state_dict(first["theta"], first["buffers"]))
+    sizes = [len(made.train[client]) for client in range(3)]
+    for t, result in enumerate(results):
+        locals_, without = [], []
+        for client in range(3):
+            stream = ClientStream(made, client, 2, rng.key(4, "batches", client, t))
+            batches = list(stream.batches(0, Phase(epochs=2)))
+            local, count = trained_by_hand(module, batches, 0.5)
+            locals_.append(local)
+            without.append(count / len(batches))
+        assert without[0] == 0 and without[SILENT] == 1 and (t or 0 < without[2] < 1)
+        with torch.no_grad():
+            for whole, *parts in zip(*(m.parameters() for m in (module, *locals_)), strict=True):
+                whole.copy_(sum(size / sum(sizes) * part for size, part in zip(sizes, parts, strict=True)))
+        theta = result.state.broadcast["theta"]
+        assert torch.isfinite(theta).all()
+        assert torch.allclose(theta, nn.utils.parameters_to_vector(module.parameters()).detach(), atol=5e-6), t
+
+
+@pytest.mark.parametrize("executor", ["serial", "vectorised"])
+def test_its_training_loss_is_zero(executor):
+    made, task = federate(partly_silent(), Natural(), test=0.3), Task(Words, TOKENS)
+    settings = {"rounds": 2, "training": Training(batch=2), "executor": executor}
+    for result in simulate(method("qfedavg"), task, made, **settings):
+        assert result.losses.tolist()[SILENT] == 0 and result.losses[[0, 2]].min() > 0
+        assert torch.isfinite(result.state.broadcast["theta"]).all()
+
+
+@pytest.mark.parametrize("rows", [3, 128])
+def test_a_client_without_a_counted_token_does_not_spoil_the_pooled_value(rows):
+    made = federate(partly_silent(), Natural(), test=0.4)
+    task = Task(Words, replace(TOKENS, rows=rows))
+    *_, last = simulate(method("fedavg"), task, made, rounds=2, training=Training(batch=5), executor="serial")
+    found = evaluate(Fitted.of(last))
+    sums = [hand(task, last.state.broadcast, made.columns, made.test[client]) for client in range(3)]
+    loss, right, count = (sum(column) for column in zip(*sums, strict=True))
+    assert sums[SILENT] == (0, 0, 0) and count > 0
+    assert found.metrics["top1"]["pooled"] == pytest.approx(right / count)
+    assert found.metrics["loss"]["pooled"] == pytest.approx(loss / count, rel=1e-5)
+    assert math.isnan(found.per_client["loss"][SILENT])  # nothing to measure, and it is counted
+    assert (found.metrics["loss"]["clients"], found.metrics["loss"]["undefined"]) == (2, 1)
+    known = [total / units for total, _, units in sums if units]
+    assert found.mean("loss") == pytest.approx(sum(known) / 2, rel=1e-5)

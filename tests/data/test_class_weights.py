@@ -77,9 +77,7 @@ def test_executors_agree() -> None:
     task = Task(lambda: LogisticRegression(4, 3), weighted(CLASSIFICATION))
     ends = []
     for executor in ("serial", "vectorised"):
-        *_, last = simulate(
-            method("aaggff-s"), task, made, rounds=2, training=Training(batch=7), executor=executor, eval_every=2
-        )
+        *_, last = simulate(method("aaggff-s"), task, made, rounds=2, training=Training(batch=7), executor=executor)
         ends.append((last.state.broadcast["theta"], last.losses))
     torch.testing.assert_close(ends[0], ends[1], atol=1e-4, rtol=1e-4)
 

@@ -4,14 +4,15 @@ import pytest
 import torch
 from helpers.federations import make_federation
 
-from fedchord import catalog
+from fedchord import catalog, run
 from fedchord.check import FedchordError
 from fedchord.core.rules import ServerState
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.engine import checkpoint
+from fedchord.engine.checkpoint import Checkpoints
 from fedchord.engine.memory import ClientMemory
-from fedchord.engine.simulate import Checkpoints, simulate
+from fedchord.engine.simulate import simulate
 from fedchord.models import TwoNN
 
 FEDERATION = make_federation([13, 20, 7, 31])
@@ -122,26 +123,49 @@ def test_a_half_written_checkpoint_is_not_seen(tmp_path):
     assert checkpoint.load(tmp_path, ClientMemory(), "f").state.round == 1
 
 
+SETTINGS = {"rounds": 5, "cohort": 2, "seed": 3, "training": Training(batch=4), "executor": "serial"}
+
+
+def started(go=simulate, **more):
+    return go(catalog.build("scaffold"), Task(lambda: TwoNN(6, 5, 3)), FEDERATION, **SETTINGS, **more)
+
+
+def test_going_on_from_the_checkpoint_before_a_damaged_one_ends_at_the_same_bits(tmp_path):
+    *_, whole = started()
+    checkpoints = Checkpoints(tmp_path / "c", 1)
+    running = started()
+    for _ in range(3):
+        result = next(running)
+        assert checkpoints.due(result.round, 5)
+        checkpoints.save(result.state, result.memory)
+    running.close()
+    (tmp_path / "c" / "round-000003" / "manifest.json").write_text(json.dumps({"round": 3}))
+    memory = ClientMemory()
+    found = checkpoints.load(memory)
+    assert found.state.round == 2 and len(found.problems) == 1 and "round-000003" in found.problems[0]
+    rest = list(started(state=found.state, memory=memory))
+    assert [result.round for result in rest] == [3, 4, 5]
+    resumed = rest[-1]
+    assert torch.equal(whole.state.visits, resumed.state.visits)
+    assert torch.equal(whole.state.broadcast["theta"], resumed.state.broadcast["theta"])
+    assert torch.equal(whole.state.broadcast["control"], resumed.state.broadcast["control"])
+
+
+@pytest.mark.parametrize(("every", "due"), [(0, [5]), (1, [1, 2, 3, 4, 5]), (2, [2, 4, 5])])
+def test_when_a_checkpoint_is_due(tmp_path, every, due):
+    assert [round for round in range(1, 6) if Checkpoints(tmp_path, every).due(round, 5)] == due
+
+
 def test_resume_reports_and_ends_at_the_same_bits(tmp_path):
-    settings = {"rounds": 5, "cohort": 2, "seed": 3, "training": Training(batch=4), "executor": "serial"}
-
-    def start(**more):
-        return simulate(catalog.build("scaffold"), Task(lambda: TwoNN(6, 5, 3)), FEDERATION, **settings, **more)
-
-    def go(**more):
-        lines: list[str] = []
-        *_, last = start(report=lines.append, **more)
-        return last, lines
-
-    whole, _ = go()
-    folder = tmp_path / "c"
-    running = start(checkpoints=Checkpoints(folder, 1))
+    *_, whole = started()
+    folder = tmp_path / "run"
+    running = iter(started(run, out=folder, checkpoint_every=1))
     for _ in range(3):
         next(running)
     running.close()
-    manifest = folder / "round-000003" / "manifest.json"
-    manifest.write_text(json.dumps({"round": 3}))
-    resumed, lines = go(checkpoints=Checkpoints(folder, 1, resume=True))
+    (folder / "checkpoints" / "round-000003" / "manifest.json").write_text(json.dumps({"round": 3}))
+    lines: list[str] = []
+    *_, resumed = started(run, out=folder, checkpoint_every=1, resume=True, report=lines.append)
     assert any("going on from the one before" in line for line in lines)
     assert torch.equal(whole.state.broadcast["theta"], resumed.state.broadcast["theta"])
     assert torch.equal(whole.state.broadcast["control"], resumed.state.broadcast["control"])

@@ -1,6 +1,7 @@
 import math
 from dataclasses import dataclass
 from importlib import import_module
+from typing import ClassVar
 
 import pytest
 import torch
@@ -11,13 +12,15 @@ from torch import nn
 from fedchord import catalog
 from fedchord.check import FedchordError
 from fedchord.core.round import Plan, open_run
-from fedchord.core.rules import Algorithm, ClientRule
+from fedchord.core.rules import Algorithm, ClientRule, Deployed
 from fedchord.core.task import Task
 from fedchord.core.training import Training
-from fedchord.data.federation import Ragged
+from fedchord.data.federation import Federation, Ragged
 from fedchord.engine.memory import ClientMemory
-from fedchord.engine.simulate import simulate
+from fedchord.engine.simulate import RoundResult, simulate
+from fedchord.engine.work import Work
 from fedchord.evaluation.evaluate import evaluate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.mixing.static import BySize
 from fedchord.models import TwoNN
 from fedchord.servers.step import Step
@@ -25,20 +28,26 @@ from fedchord.servers.step import Step
 FEDERATION = make_federation([13, 20, 7, 31, 10], test=9)
 
 
-def trained(name: str):
+def trained(name: str) -> RoundResult:
     algorithm, task = catalog.build(name), Task(lambda: TwoNN(6, 5, 3))
     *_, last = simulate(
         algorithm, task, FEDERATION, rounds=5, cohort=2, seed=1, training=Training(lr=0.2, batch=4), executor="serial"
     )
-    return algorithm, task, last
+    return last
+
+
+def opened(federation: Federation) -> Fitted:
+    """FedAvg before its first round."""
+    work = Work.of(catalog.build("fedavg"), Task(lambda: TwoNN(6, 5, 3)), federation)
+    return Fitted(work, open_run(work.algorithm, work.task, federation.num_clients, Plan()), ClientMemory())
 
 
 @pytest.mark.parametrize("name", ["fedavg", "local"])
 @pytest.mark.parametrize("rows", [4096, 10])
 def test_against_sklearn_client_by_client(name, rows, monkeypatch):
     monkeypatch.setattr(import_module("fedchord.evaluation.evaluate"), "ROWS", rows)
-    algorithm, task, last = trained(name)
-    result = evaluate(algorithm, task, FEDERATION, last.state, last.memory)
+    last = trained(name)
+    result = evaluate(Fitted.of(last))
     accuracies, losses, labels, answers = [], [], [], []
     for client in range(5):
         own = last.memory.get(client)
@@ -63,19 +72,18 @@ def test_pooled_is_over_rows_not_over_clients():
     sizes = [torch.arange(2), torch.arange(2, 12)]
     federation = make_federation([4, 4], test=9)
     object.__setattr__(federation, "test", Ragged.of(sizes))
-    algorithm, task = catalog.build("fedavg"), Task(lambda: TwoNN(6, 5, 3))
-    result = evaluate(algorithm, task, federation, open_run(algorithm, task, 2, Plan()), ClientMemory())
+    result = evaluate(opened(federation))
     a, b = result.per_client["top1"].tolist()
     assert result.metrics["top1"]["pooled"] == pytest.approx((2 * a + 10 * b) / 12)
     assert result.mean("top1") == pytest.approx((a + b) / 2)
 
 
 def test_the_protocol_is_written_down():
-    algorithm, task, last = trained("fedavg")
-    protocol = evaluate(algorithm, task, FEDERATION, last.state, last.memory).protocol
+    last = trained("fedavg")
+    protocol = evaluate(Fitted.of(last)).protocol
     assert protocol["split"] == "test" and protocol["clients"] == 5 and protocol["round"] == 5
     assert protocol["never_sampled"] == int((last.state.visits == 0).sum())
-    assert protocol["model"] == "the global model"
+    assert (protocol["model"], protocol["deploys"]) == ("the global model", "global")
     assert "plain mean over evaluated clients" in protocol["mean"]
 
 
@@ -84,22 +92,23 @@ def test_clients_without_test_rows_are_counted_not_evaluated():
     object.__setattr__(
         federation, "test", Ragged.of([torch.arange(3), torch.zeros(0, dtype=torch.int64), torch.arange(3, 5)])
     )
-    algorithm, task = catalog.build("fedavg"), Task(lambda: TwoNN(6, 5, 3))
-    result = evaluate(algorithm, task, federation, open_run(algorithm, task, 3, Plan()), ClientMemory())
+    result = evaluate(opened(federation))
     assert result.clients == (0, 2) and result.protocol["without_rows"] == 1
     with pytest.raises(FedchordError, match="no client has validation rows"):
-        evaluate(algorithm, task, federation, open_run(algorithm, task, 3, Plan()), ClientMemory(), split="validation")
+        evaluate(opened(federation), split="validation")
 
 
 def test_unknown_metric_names_the_nearest():
-    algorithm, task, last = trained("fedavg")
+    last = trained("fedavg")
     with pytest.raises(FedchordError, match="did you mean 'auroc'"):
-        evaluate(algorithm, task, FEDERATION, last.state, last.memory, metrics=("aurok",))
+        evaluate(Fitted.of(last), metrics=("aurok",))
 
 
 @dataclass(frozen=True)
 class OwnStatistics(ClientRule):
     """A shared theta with buffers of the client's own (as FedBN would have it)."""
+
+    deploys: ClassVar[Deployed] = Deployed("the global model with the client's own statistics")
 
     def deploy(self, task, shared, own):
         return {"theta": shared["theta"], "buffers": own["buffers"] if own else shared["buffers"]}
@@ -121,7 +130,7 @@ def test_clients_that_share_theta_but_not_buffers_are_not_thrown_together():
     memory = ClientMemory()
     for client in range(5):
         memory.put(client, {"buffers": state.broadcast["buffers"] + client}, 0)
-    together = evaluate(algorithm, task, FEDERATION, state, memory).per_client["loss"]
+    together = evaluate(Fitted(Work.of(algorithm, task, FEDERATION), state, memory)).per_client["loss"]
     for client in range(5):
         batch = FEDERATION.batch(FEDERATION.test[client])
         scores = task.outputs(state.broadcast["theta"], state.broadcast["buffers"] + client, batch)
@@ -130,6 +139,6 @@ def test_clients_that_share_theta_but_not_buffers_are_not_thrown_together():
 
 
 def test_unknown_split_is_one_line():
-    algorithm, task, last = trained("fedavg")
+    last = trained("fedavg")
     with pytest.raises(FedchordError, match="evaluate: split must be one of train, validation, test, got 'dev'"):
-        evaluate(algorithm, task, FEDERATION, last.state, last.memory, split="dev")
+        evaluate(Fitted.of(last), split="dev")

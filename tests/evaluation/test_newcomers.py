@@ -20,6 +20,8 @@ from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation, Ragged
 from fedchord.engine.simulate import RoundResult, simulate
+from fedchord.evaluation.evaluate import evaluate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.newcomers import Welcome, count, divide, welcome
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
@@ -53,7 +55,7 @@ def run(name: str, federation: Federation, make=two) -> RoundResult:
 def arrive(name: str, epochs: int, make=two, federation: Federation = FEDERATION) -> tuple[RoundResult, Welcome]:
     early, late = divide(federation, 3, SEED)
     last = run(name, early, make)
-    return last, welcome(catalog.build(name), Task(make), late, last.state, TRAINING, epochs, SEED)
+    return last, welcome(Fitted.of(last), late, TRAINING, epochs)
 
 
 # -- who they are --------------------------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ def test_they_have_no_part_in_the_training(name):
     spoilt[torch.cat([late.train.rows, late.test.rows])] = torch.nan
     clean, other = run(name, early), run(name, replace(early, columns=early.columns | {"x": spoilt}))
     assert torch.equal(clean.state.broadcast["theta"], other.state.broadcast["theta"])
-    assert torch.equal(clean.evaluation.per_client["loss"], other.evaluation.per_client["loss"])
+    assert torch.equal(*(evaluate(Fitted.of(last)).per_client["loss"] for last in (clean, other)))
     assert len(clean.state.visits) == 5
 
 

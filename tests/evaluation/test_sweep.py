@@ -12,6 +12,8 @@ from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Ragged
 from fedchord.engine.simulate import simulate
+from fedchord.evaluation.evaluate import evaluate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.sweep import LAMBDAS, Sweep, sweep
 from fedchord.models import TwoNN
 
@@ -39,16 +41,14 @@ def trained(name: str, federation, make=lambda: TwoNN(6, 5, 3), dense: bool = Tr
     algorithm, task = catalog.build(name, parameters), Task(make, dense=dense)
     settings = {"rounds": 4, "cohort": 2, "seed": 1, "training": Training(lr=0.2, batch=4), "executor": "serial"}
     *_, last = simulate(algorithm, task, federation, **settings)
-    return SimpleNamespace(
-        algorithm=algorithm, task=task, last=last, arguments=(algorithm, task, federation, last.state, last.memory)
-    )
+    return SimpleNamespace(task=task, last=last, fitted=Fitted.of(last))
 
 
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("name", ["superfed-mm", "apfl", "ditto"])
 def test_every_point_is_the_mixed_model_on_the_clients_rows(name, dense):
     run = trained(name, FEDERATION, dense=dense, **({"warmup": 0.0} if name == "superfed-mm" else {}))
-    result = sweep(*run.arguments)
+    result = sweep(run.fitted)
     assert result.clients == tuple(range(6)) and result.two_ended.tolist() == (run.last.state.visits > 0).tolist()
     g = run.last.state.broadcast["theta"]
     for client in range(6):
@@ -90,7 +90,7 @@ def test_lambda_is_chosen_on_validation_rows_only(name):
     """Every lambda on the line is scored with a plain module: right answers first, then the loss, then the middle."""
     federation = with_validation()
     run = trained(name, federation, **({"warmup": 0.0} if name == "superfed-mm" else {}))
-    chosen, values = sweep(*run.arguments).validated()
+    chosen, values = sweep(run.fitted).validated()
     g, lowest, apart = run.last.state.broadcast["theta"], 0, 0
     for client in range(6):
         own = run.last.memory.get(client)
@@ -144,7 +144,7 @@ def test_statistics_of_a_mixed_model_are_recomputed_on_the_training_rows():
     module.train()(FEDERATION.columns["x"][rows])
     x, y = (FEDERATION.columns[c][FEDERATION.test[client]] for c in ("x", "y"))
     accuracy = float((module.eval()(x).argmax(1) == y).double().mean())
-    result = sweep(*run.arguments, lambdas=(0.3,))
+    result = sweep(run.fitted, lambdas=(0.3,))
     assert float(result.test[client, 0]) == pytest.approx(accuracy)
 
 
@@ -159,7 +159,7 @@ def test_a_client_without_two_ends_is_measured_with_what_it_deploys(name):
     """With the statistics of the global model, not with new ones; on validation rows as well."""
     federation = with_validation()
     run = trained(name, federation, Normed, **({"warmup": 0.0} if name == "superfed-mm" else {}))
-    result = sweep(*run.arguments, metric="loss")
+    result, evaluation = sweep(run.fitted, metric="loss"), evaluate(run.fitted)
     never = (run.last.state.visits == 0).nonzero().flatten().tolist()
     assert never and result.two_ended.tolist() == [client not in never for client in range(6)]
     shared = run.last.state.broadcast
@@ -168,7 +168,7 @@ def test_a_client_without_two_ends_is_measured_with_what_it_deploys(name):
         for table, rows in ((result.test, federation.test), (result.validation, federation.validation)):
             expected = on_rows(module, federation, rows[client])[1]
             assert table[place].tolist() == pytest.approx([expected] * len(LAMBDAS), abs=1e-6)
-        measured = run.last.evaluation.per_client["loss"][run.last.evaluation.clients.index(client)]
+        measured = evaluation.per_client["loss"][evaluation.clients.index(client)]
         assert result.test[place].tolist() == pytest.approx([float(measured)] * len(LAMBDAS), abs=1e-6)
 
 
@@ -176,9 +176,10 @@ def test_a_client_without_two_ends_is_measured_with_what_it_deploys(name):
 def test_the_sweep_at_the_deployed_lambda_has_the_same_parameters_and_new_statistics(name, lam):
     for make in (lambda: TwoNN(6, 5, 3), Normed):
         run = trained(name, FEDERATION, make, **({"alpha": 0.3} if name == "apfl" else {}))
-        result = sweep(*run.arguments, metric="loss", lambdas=(lam,))
-        deployed = run.last.evaluation.per_client["loss"]
-        assert run.last.evaluation.clients == result.clients
+        result = sweep(run.fitted, metric="loss", lambdas=(lam,))
+        evaluation = evaluate(run.fitted)
+        deployed = evaluation.per_client["loss"]
+        assert evaluation.clients == result.clients
         same = torch.isclose(result.test[:, 0], deployed, atol=1e-6)
         assert same.tolist() == [make is not Normed or not two for two in result.two_ended.tolist()]
 
@@ -187,12 +188,12 @@ def test_the_sweep_at_the_deployed_lambda_has_the_same_parameters_and_new_statis
 def test_so_many_rows_at_once_as_in_an_evaluation(monkeypatch, make):
     """With few at a time and few scores waiting, the numbers are the same."""
     run, seen = trained("ditto", with_validation(), make), []
-    whole = sweep(*run.arguments, metric="loss")
+    whole = sweep(run.fitted, metric="loss")
     monkeypatch.setattr("fedchord.evaluation.sweep.ROWS", 4)
     monkeypatch.setattr("fedchord.evaluation.sweep.WAITING", 50)
     batch = type(FEDERATION).batch
     monkeypatch.setattr(type(FEDERATION), "batch", lambda f, rows: seen.append(len(rows)) or batch(f, rows))
-    parts = sweep(*run.arguments, metric="loss")
+    parts = sweep(run.fitted, metric="loss")
     if make is not Normed:  # whose statistics take all training rows
         assert max(seen) == 4
     for a, b in ((whole.test, parts.test), (whole.validation, parts.validation)):
@@ -209,7 +210,7 @@ def test_points_lie_on_the_models_device():
 
 def test_one_model_methods_have_no_sweep_and_bad_grids_are_refused():
     run = trained("fedavg", FEDERATION)
-    assert sweep(*run.arguments) is None
+    assert sweep(run.fitted) is None
     for grid, line in [
         ((0.0, 1.5), "every lambda must lie between 0 and 1, got 1.5"),
         ((-0.1, 1.0), "every lambda must lie between 0 and 1, got -0.1"),
@@ -217,5 +218,5 @@ def test_one_model_methods_have_no_sweep_and_bad_grids_are_refused():
         ((), "needs at least one lambda"),
     ]:
         with pytest.raises(FedchordError) as error:
-            sweep(*run.arguments, lambdas=grid)
+            sweep(run.fitted, lambdas=grid)
         assert str(error.value) == f"sweep: {line}"

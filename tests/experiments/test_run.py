@@ -15,6 +15,7 @@ from fedchord.engine import checkpoint
 from fedchord.engine.memory import ClientMemory
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.export import load_model
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.progress import Lines, Silent
 
@@ -347,13 +348,13 @@ def test_load_model(tmp_path):
     out = tmp_path / "a"
     runs.execute(tiny("method=local", "rounds=1", f"out={out}"))
     with pytest.raises(FedchordError, match="export: local has no shared model; name a client"):
-        runs.load_model(out)
+        load_model(out)
     with pytest.raises(FedchordError, match="export: client must be a number from 0 to 5, got 6"):
-        runs.load_model(out, 6)
+        load_model(out, 6)
     sampled = json.loads((out / "rounds.jsonl").read_text())["cohort"]
     other = next(client for client in range(6) if client not in sampled)
     said: list[str] = []
-    first, trained = runs.load_model(out, other, said.append), runs.load_model(out, sampled[0])
+    first, trained = load_model(out, other, said.append), load_model(out, sampled[0])
     assert said == ["local after round 1 of 1", f"client {other} was never sampled"]
     assert list(first) == list(trained) == ["head.weight", "head.bias"]
     assert not torch.equal(first["head.weight"], trained["head.weight"])
@@ -362,7 +363,7 @@ def test_load_model(tmp_path):
     assert torch.equal(first["head.weight"].flatten(), shared["theta"][:640])
     (out / "checkpoints").rename(tmp_path / "gone")
     with pytest.raises(FedchordError, match="a: has no checkpoint yet"):
-        runs.load_model(out, 0)
+        load_model(out, 0)
 
 
 def test_models_of_personal_methods(tmp_path):
@@ -370,10 +371,8 @@ def test_models_of_personal_methods(tmp_path):
     out = tmp_path / "a"
     runs.execute(tiny("method=fedper", "model=twonn", "rounds=1", f"out={out}"))
     with pytest.raises(FedchordError, match="export: fedper shares only a part of the model; name a client"):
-        runs.load_model(out)
-    one, other = (
-        runs.load_model(out, client) for client in json.loads((out / "rounds.jsonl").read_text())["cohort"][:2]
-    )
+        load_model(out)
+    one, other = (load_model(out, client) for client in json.loads((out / "rounds.jsonl").read_text())["cohort"][:2])
     alike = [name for name in one if torch.equal(one[name], other[name])]
     assert alike and set(one) - set(alike) == {"head.weight", "head.bias"}
 

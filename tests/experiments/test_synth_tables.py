@@ -13,6 +13,7 @@ from fedchord import catalog, rng
 from fedchord.data import DataSet, Natural, federate
 from fedchord.data.federation import Block, Federation, Ragged
 from fedchord.engine.simulate import simulate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
 from fedchord.report import tables
@@ -83,8 +84,8 @@ def test_a_run_ends_with_codes_of_the_average_client():
     config = RunConfig.from_pairs(["method=fedevg-tables", "data=heart", "cohort=all"])
     task = config.task(federation)
     algorithm = catalog.build("fedevg-tables", {"spc": 5})
-    *_, last = simulate(algorithm, task, federation, rounds=3, executor="serial", eval_every=0)
-    made = drawn(algorithm, task, federation, last.state, 0)
+    *_, last = simulate(algorithm, task, federation, rounds=3, executor="serial")
+    made = drawn(Fitted.of(last))
     lows, highs = (torch.stack(part) for part in zip(*(ends(federation, c) for c in (0, 1)), strict=True))
     inputs = federation.inputs
     for feature in range(1, 5):

@@ -18,14 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedchord import catalog, rng
+from fedchord import catalog, rng, run
 from fedchord.core.rules import Algorithm, Phase
 from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.core.training import Training
-from fedchord.engine.executors import Work
-from fedchord.engine.simulate import RoundResult, simulate
-from fedchord.evaluation.evaluate import deployed
+from fedchord.evaluation.fitted import Fitted
+from fedchord.experiments.run import Round
 from fedchord.models import TwoNN
 from helpers.federations import make_federation
 
@@ -154,15 +153,15 @@ def build(name: str, **parameters: Any) -> Algorithm:
     return catalog.build(name, parameters)
 
 
-def running(algorithm: Algorithm | str, setting: Setting = DENSE, **changes: Any) -> Iterator[RoundResult]:
-    """The library's run, round by round."""
+def running(algorithm: Algorithm | str, setting: Setting = DENSE, **changes: Any) -> Iterator[Round]:
+    """The library's run, round by round; the last one is evaluated, by the same executor."""
     algorithm = build(algorithm) if isinstance(algorithm, str) else algorithm
     settings = {"rounds": ROUNDS, "cohort": COHORT, "seed": SEED, "training": TRAINING, "executor": "serial"} | changes
-    return simulate(algorithm, setting.task(), FEDERATION, **settings)
+    return iter(run(algorithm, setting.task(), FEDERATION, **settings))
 
 
 @functools.cache
-def last(algorithm: Algorithm | str, setting: Setting = DENSE, **changes: Any) -> RoundResult:
+def last(algorithm: Algorithm | str, setting: Setting = DENSE, **changes: Any) -> Round:
     """The end of the library's run; each is made once and only read."""
     *_, result = running(algorithm, setting, **changes)
     return result
@@ -181,24 +180,16 @@ def same(state: dict[str, Tensor], module: nn.Module, atol: float = 5e-6) -> boo
     return close(state["theta"], vector(module), atol) and close(state["buffers"], buffers(module), atol)
 
 
-result_task = functools.cache(Setting.task)
-
-
-def model_of(algorithm: Algorithm, setting: Setting, result: RoundResult, client: int) -> dict[str, Tensor]:
+def model_of(result: Round, client: int) -> dict[str, Tensor]:
     """What a client deploys after a round, as the evaluation finds it."""
-    task = result_task(setting)
-    work = Work(algorithm, task, FEDERATION, algorithm.client.local(TRAINING), SEED)
-    own = (result.memory.get(client) or {}) if result.state.visits[client] else None
-    return deployed(algorithm, task, FEDERATION, result.state, client, own, work.tune)
+    return Fitted.of(result).deployed(client)
 
 
-def check_deployed(
-    algorithm: Algorithm, setting: Setting, result: RoundResult, modules: dict[int, nn.Module], atol: float = 5e-6
-) -> None:
+def check_deployed(result: Round, modules: dict[int, nn.Module], atol: float = 5e-6) -> None:
     """The deployed model of every client, and its loss on the client's test rows as the run reported it."""
     assert sorted(modules) == list(CLIENTS)
     for client, module in modules.items():
-        assert same(model_of(algorithm, setting, result, client), module, atol), client
+        assert same(model_of(result, client), module, atol), client
         rows = FEDERATION.test[client]
         with torch.no_grad():
             outputs = copy.deepcopy(module).eval()(FEDERATION.columns["x"][rows])
@@ -207,7 +198,7 @@ def check_deployed(
         assert abs(float(result.evaluation.per_client["loss"][place]) - expected) < 20 * atol, client
 
 
-def assert_same(a: RoundResult, b: RoundResult, tolerance: float) -> None:
+def assert_same(a: Round, b: Round, tolerance: float) -> None:
     """Broadcast, private memory and what every client measures."""
     pairs = {f"broadcast {n}": (t, b.state.broadcast[n]) for n, t in a.state.broadcast.items()}
     assert a.memory.clients() == b.memory.clients()

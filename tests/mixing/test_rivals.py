@@ -13,7 +13,7 @@ from helpers.federations import make_federation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedchord import catalog, rng
+from fedchord import catalog, rng, run
 from fedchord.check import FedchordError
 from fedchord.clients.propfair import PropFairLoss
 from fedchord.core.local import local_round
@@ -227,6 +227,21 @@ def test_guarded_batches_are_counted_in_the_results(top, share, executor):
         assert counted == 18 * share if share is not None else 0 < counted < 18
 
 
+# -- what they ask for -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(isinstance(vars(QFedAvg).get("needs"), frozenset), reason="q-FedAvg asks the same in both forms")
+def test_each_form_of_q_fedavg_asks_for_what_it_uses():
+    """The norms of the updates are in the paper's formula alone; so the other form weighs clients that send nothing."""
+    assert set(QFedAvg().needs) == {"loss", "norm"} and set(QFedAvg(form="coefficients").needs) == {"loss"}
+    with pytest.raises(FedchordError, match="QFedAvg compares what clients send and cannot be used with Local"):
+        catalog.build("local", mixing="q-fedavg")
+    algorithm = catalog.build("local", mixing="q-fedavg", mixing_parameters={"form": "coefficients"})
+    task, federation = Task(lambda: TwoNN(6, 5, 3)), make_federation([13, 20])
+    result = next(simulate(algorithm, task, federation, rounds=1, training=Training(batch=4), executor="serial"))
+    assert result.losses is not None and float(result.shares.sum()) == pytest.approx(1)
+
+
 # -- all of them -----------------------------------------------------------------------------------------------------
 
 RULES = [Afl(), QFedAvg(q=2), QFedAvg(form="coefficients"), Term(tilt=3), FedMgda(), PropFair(), AAggFFSilo()]
@@ -303,5 +318,5 @@ def test_they_run_and_learn_a_little(name):
     task, training = Task(lambda: TwoNN(6, 8, 3)), Training(epochs=2, batch=4, lr=0.2)
     federation = make_federation([13, 20, 7, 31])
     settings = {"rounds": 6, "seed": 1, "training": training, "executor": "serial", "eval_every": 1}
-    found = [result.evaluation.mean("loss") for result in simulate(catalog.build(name), task, federation, **settings)]
+    found = [result.evaluation.mean("loss") for result in run(catalog.build(name), task, federation, **settings)]
     assert found[-1] < found[0]

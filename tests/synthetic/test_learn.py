@@ -10,20 +10,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedchord import federate, load, rng
+from fedchord import federate, load, rng, run
 from fedchord.check import FedchordError
 from fedchord.core.objective import Batch
-from fedchord.core.rules import Algorithm, ClientRule, Phase, ServerState
+from fedchord.core.rules import SAMPLES, Algorithm, Deployed, Phase, SamplesRule, ServerState
 from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.data import Iid, from_arrays
 from fedchord.data.augment import Pictures
 from fedchord.engine.memory import ClientMemory
-from fedchord.engine.simulate import simulate
+from fedchord.engine.work import Work
 from fedchord.evaluation.evaluate import evaluate, everyone
+from fedchord.evaluation.fitted import Fitted
 from fedchord.mixing.static import BySize
 from fedchord.models import SmallConvNet, TwoNN
 from fedchord.servers.step import Step
+from fedchord.synthetic.judge import judge
 from fedchord.synthetic.learn import Judge, judged, learn, move, moved
 from fedchord.synthetic.quality import pick, reference
 from fedchord.synthetic.set import SyntheticSet
@@ -43,8 +45,8 @@ def real(spc: int = 10, key: int = 3) -> Batch:
 
 
 def test_the_recipe_is_a_plain_loop_of_torch():
-    judge, rows, key = Judge("twonn", steps=40, batch=16, lr=0.1, weight_decay=0.01, clip=0.5), real(), 11
-    found = learn(judge, rows, 10, key)
+    recipe, rows, key = Judge("twonn", steps=40, batch=16, lr=0.1, weight_decay=0.01, clip=0.5), real(), 11
+    found = learn(recipe, rows, 10, key)
     model = TwoNN(64, classes=10)
     first = found.task.fresh(rng.key(key, "model"))
     model.load_state_dict(found.task.state_dict(first["theta"], first["buffers"]))
@@ -150,7 +152,7 @@ def test_a_set_lies_between_its_bounds():
     assert found.upper.clients["top1"] > 0.8 > 0.35 > found.lower.clients["top1"]
     assert found.upper.clients["top1"] + 0.03 > found.synthetic.clients["top1"] > found.lower.clients["top1"]
     learnt = judged(Judge(), blurred, 5)
-    assert found.synthetic.clients["top1"] == everyone(learnt.task, DIGITS, learnt.model)["top1"]["mean"]
+    assert found.synthetic.clients["top1"] == everyone(learnt.task, DIGITS, learnt.model)[0]["top1"]["mean"]
     assert found.synthetic.official is None and found.synthetic.loss < 0.1
 
 
@@ -181,11 +183,10 @@ def test_official_pictures_are_shown_as_clients_pictures_are():
 
 @final
 @dataclass(frozen=True)
-class Giver(ClientRule):
+class Giver(SamplesRule):
     """A rule that ends with real digits moved by `shift` in value: nothing is learnt."""
 
-    outcome: ClassVar[str] = "samples"
-    deploys: ClassVar[str] = "a classifier trained on what was given"
+    deploys: ClassVar[Deployed] = Deployed("a classifier trained on what was given", SAMPLES)
     shift: float = 0.0
     rows: int = 100
 
@@ -194,26 +195,26 @@ class Giver(ClientRule):
         return {"x": found["x"][: self.rows] + self.shift, "y": found["y"][: self.rows]}
 
 
-class Any_(BySize):
-    outcomes: ClassVar[tuple[str, ...]] = ("samples",)
-
-
 def giver(**fields: object) -> Algorithm:
-    return Algorithm(Giver(**fields), Any_(), Step(), "giver")
+    return Algorithm(Giver(**fields), BySize(), Step(), "giver")
 
 
 TASK = Task(lambda: TwoNN(64, 8, 10))
 
 
 def test_an_evaluation_measures_the_classifier_of_the_samples():
-    *_, last = simulate(giver(), TASK, DIGITS, rounds=2, seed=3, executor="serial", judge=Judge(steps=80))
-    found = last.evaluation
-    assert found.samples is not None and found.samples.spc == 10
-    learnt = judged(Judge(steps=80), found.samples, 3)
-    assert found.mean("top1") == everyone(learnt.task, DIGITS, learnt.model)["top1"]["mean"] > 0.7
-    assert found.protocol["samples"] == 100 and found.protocol["model"] == Giver.deploys
+    *_, last = run(giver(), TASK, DIGITS, rounds=2, seed=3, executor="serial", judge=Judge(steps=80))
+    found, samples = last.evaluation, last.samples
+    assert samples is not None and samples.spc == 10
+    learnt = judged(Judge(steps=80), samples, 3)
+    assert found.mean("top1") == everyone(learnt.task, DIGITS, learnt.model)[0]["top1"]["mean"] > 0.7
+    assert found.protocol["samples"] == 100 and found.protocol["model"] == Giver.deploys.words
     key = rng.key(3, "synthesise", 2)
-    assert torch.equal(found.samples.x, real(key=key)["x"])
+    assert torch.equal(samples.x, real(key=key)["x"])
+    again, drawn = judge(last.fitted, Judge(steps=80))
+    assert torch.equal(drawn.x, samples.x) and again.metrics == found.metrics and again.clients == found.clients
+    with pytest.raises(FedchordError, match="evaluate: Giver ends with samples, not with a model"):
+        evaluate(last.fitted)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,7 @@ def test_an_evaluation_measures_the_classifier_of_the_samples():
 def test_samples_that_do_not_fit_the_data_are_refused(fields, message):
     state = ServerState(1, TASK.init(1), {}, {}, torch.ones(4, dtype=torch.int32))
     with pytest.raises(FedchordError, match=message):
-        evaluate(giver(**fields), TASK, DIGITS, state, ClientMemory())
+        judge(Fitted(Work.of(giver(**fields), TASK, DIGITS), state, ClientMemory()))
 
 
 # -- bytes ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -17,10 +17,11 @@ import torch
 
 from fedchord.check import FedchordError
 from fedchord.engine.executors import one_thread
-from fedchord.engine.simulate import RoundResult, simulate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.parts import Parts
 from fedchord.experiments.progress import Progress, Silent, for_stream
+from fedchord.experiments.run import Run
 from fedchord.experiments.summary import method_line
 from fedchord.metrics import over_seeds
 
@@ -122,46 +123,34 @@ def configure(method: str, settings: dict[str, str | int | float], seed: int = 0
 
 def measure(config: RunConfig) -> Score:
     """One run, measured on own rows and on everyone's every other round."""
-    parts, plan = Parts.build(config), config.plan()
+    parts = replace(Parts.build(config.with_values(eval_every=EVERY)), metrics=("top1",))
     rounds: list[int] = []
     own: list[float] = []
     everyone: list[float] = []
+    made = Run(parts)
     with one_thread():  # the models are tiny: threads would only wait for each other
-        for result in simulate(
-            parts.algorithm,
-            parts.task,
-            parts.federation,
-            rounds=plan.rounds,
-            cohort=plan.cohort,
-            seed=plan.seed,
-            training=parts.training,
-            executor=config.executor,
-            eval_every=EVERY,
-            metrics=("top1",),
-        ):
-            if result.evaluation is not None:
-                rounds.append(result.round)
-                own.append(result.evaluation.mean("top1"))
-                everyone.append(on_all_rows(parts, result))
-    assert result.evaluation is not None
-    clients = tuple(result.evaluation.per_client["top1"].tolist())
-    last = result.evaluation.metrics["top1"] | {"everyone": everyone[-1]}
+        for done in made:
+            if done.evaluation is not None:
+                rounds.append(done.round)
+                own.append(done.evaluation.mean("top1"))
+                everyone.append(on_all_rows(done.fitted))
+    assert made.evaluation is not None
+    clients = tuple(made.evaluation.per_client["top1"].tolist())
+    last = made.evaluation.metrics["top1"] | {"everyone": everyone[-1]}
     return Score(config.method, config.seed, tuple(rounds), tuple(own), tuple(everyone), clients, last)
 
 
-def on_all_rows(parts: Parts, result: RoundResult) -> float:
+def on_all_rows(fitted: Fitted) -> float:
     """The accuracy of the clients' models on the test rows of all clients together: the plain mean over clients."""
-    federation = parts.federation
+    task, federation = fitted.work.task, fitted.work.federation
     batch = federation.batch(federation.test.rows)
-    known: dict[
-        int, tuple[torch.Tensor, float]
-    ] = {}  # a shared model is asked once; it is held, so its id stays its own
+    known: dict[int, tuple[torch.Tensor, float]] = {}  # a shared model is asked once; it is held: its id is its own
     values = []
     for client in range(federation.num_clients):
-        model = parts.deployed(result.state, result.memory, client)
+        model = fitted.deployed(client)
         theta = model["theta"]
         if id(theta) not in known:
-            right = parts.task.outputs(theta, model["buffers"], batch).argmax(1) == batch["y"]
+            right = task.outputs(theta, model["buffers"], batch).argmax(1) == batch["y"]
             known[id(theta)] = theta, float(right.double().mean())
         values.append(known[id(theta)][1])
     return fmean(values)

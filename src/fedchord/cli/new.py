@@ -12,7 +12,7 @@ from fedchord.check import FedchordError, require
 
 RULE = '''"""@NAME@: EDIT: say in plain words what it does.
 
-It is used as `Algorithm(@CLASS@(), BySize(), Step())` with `fedchord.simulate`; see test_@MODULE@.py. To name it on the
+It is used as `Algorithm(@CLASS@(), BySize(), Step())` with `fedchord.run`; see test_@MODULE@.py. To name it on the
 command line, put this file into src/fedchord/clients/ and add a line to METHODS in src/fedchord/catalog.py.
 """
 
@@ -24,8 +24,8 @@ from typing import final
 from torch import Tensor
 
 from fedchord import check, rng
-from fedchord.core.rules import ClientRule, Visit
 from fedchord.core.objective import Batch
+from fedchord.core.rules import ClientRule, Visit
 from fedchord.tensors import Tensors
 
 
@@ -59,14 +59,14 @@ import torch
 from @MODULE@ import @CLASS@
 from torch import nn
 
-from fedchord import Algorithm, FedchordError, Task, federate, simulate
+from fedchord import Algorithm, FedchordError, Task, federate, run
 from fedchord.clients.plain import Plain
-from fedchord.data import Iid, from_arrays
 from fedchord.core.local import local_round
+from fedchord.core.rules import Phase, RoundInfo
 from fedchord.core.stream import ClientStream
 from fedchord.core.training import Training
+from fedchord.data import Iid, from_arrays
 from fedchord.mixing.static import BySize
-from fedchord.core.rules import Phase, RoundInfo
 from fedchord.servers.step import Step
 
 TRAINING = Training(epochs=2, batch=5, lr=0.1)
@@ -116,7 +116,7 @@ def test_without_strength_it_is_fedavg():  # EDIT: a case where your rule must e
 
 def test_it_runs_and_learns():
     algorithm = Algorithm(@CLASS@(), BySize(), Step(), name="@NAME@")
-    results = list(simulate(algorithm, TASK, clients(), rounds=10, training=TRAINING, executor="serial", eval_every=1))
+    results = list(run(algorithm, TASK, clients(), rounds=10, training=TRAINING, executor="serial", eval_every=1))
     first, last = results[0].evaluation.mean("loss"), results[-1].evaluation.mean("loss")
     assert last < first
 

@@ -9,7 +9,7 @@ import torch
 
 from fedchord import check, rng
 from fedchord.core.objective import Batch
-from fedchord.core.rules import ClientRule, Phase, Upload, Visit, shared_model
+from fedchord.core.rules import LINE, ClientRule, Deployed, Line, Phase, Upload, Visit, shared_model
 from fedchord.core.task import Task
 from fedchord.tensors import Tensors
 
@@ -27,8 +27,8 @@ class Apfl(ClientRule):
     start). v starts as the first model the client receives. BatchNorm statistics of vbar are the client's own.
     """
 
-    deploys: ClassVar[str] = (
-        "alpha v + (1 - alpha) w with the global w and the client's own v; the global model if never sampled"
+    deploys: ClassVar[Deployed] = Deployed(
+        "alpha v + (1 - alpha) w with the global w and the client's own v; the global model if never sampled", LINE
     )
 
     alpha: float = 0.25
@@ -65,12 +65,5 @@ class Apfl(ClientRule):
         kept = {name: trained[name] for name in ("v", "v_buffers", "alpha")}
         return Upload(mix={"theta": update}, carry={"buffers": trained["buffers"]}), kept
 
-    def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
-        if not own:
-            return shared_model(shared)
-        return {"theta": torch.lerp(shared["theta"], own["v"], own["alpha"]), "buffers": own["v_buffers"]}
-
-    def endpoints(self, task: Task, shared: Tensors, own: Tensors | None) -> tuple[Tensors, Tensors] | None:
-        if not own:
-            return None
-        return shared_model(shared), {"theta": own["v"], "buffers": own["v_buffers"]}
+    def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors | Line:
+        return Line(shared["theta"], own["v"], own["alpha"], own["v_buffers"]) if own else shared_model(shared)

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from fedchord import check, rng
 from fedchord.core.objective import Batch
-from fedchord.core.rules import ClientRule, Phase, Upload, Visit, shared_model
+from fedchord.core.rules import LINE, ClientRule, Deployed, Line, Phase, Upload, Visit, shared_model
 from fedchord.core.task import Task
 from fedchord.tensors import Tensors
 
@@ -23,7 +23,7 @@ class Ditto(ClientRule):
     epochs) after the shared one; v starts as the first model the client receives.
     """
 
-    deploys: ClassVar[str] = "each client's own model v; the global model if never sampled"
+    deploys: ClassVar[Deployed] = Deployed("each client's own model v; the global model if never sampled", LINE)
 
     lam: float = 1.0
     own_epochs: int | None = None
@@ -55,12 +55,5 @@ class Ditto(ClientRule):
         kept = {"v": trained["v"], "v_buffers": trained["v_buffers"]}
         return Upload(mix={"theta": update}, carry={"buffers": trained["buffers"]}), kept
 
-    def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
-        if not own:
-            return shared_model(shared)
-        return {"theta": own["v"], "buffers": own["v_buffers"]}
-
-    def endpoints(self, task: Task, shared: Tensors, own: Tensors | None) -> tuple[Tensors, Tensors] | None:
-        if not own:
-            return None
-        return shared_model(shared), {"theta": own["v"], "buffers": own["v_buffers"]}
+    def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors | Line:
+        return Line(shared["theta"], own["v"], 1.0, own["v_buffers"]) if own else shared_model(shared)

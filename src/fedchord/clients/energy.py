@@ -13,7 +13,7 @@ from torch import Tensor
 from fedchord import check, rng
 from fedchord.core.inputs import Inputs
 from fedchord.core.objective import Batch, live_mean
-from fedchord.core.rules import ClientRule, Phase, Slope, Upload, Visit
+from fedchord.core.rules import Log, Phase, SamplesRule, Slope, Upload, Visit, shared_model
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.tensors import Tensors
@@ -47,6 +47,8 @@ THESIS: dict[str, Any] = {
 """The thesis' settings, with those of its published code where the text has none."""
 TABLES: dict[str, Any] = {"iterations": 10, "gamma": 0.01, "sigma": 0.02}
 """What differs for tables: shorter steps, since rows lie inside their range and not at its ends, and more of them."""
+WATCHED = ("energy_real", "energy_chain", "energy_noise")
+"""The mean energies in the log: of the last real batch, of the chain, of noise."""
 BOUND = 10_000.0
 """Mean energies beyond this are reported."""
 GAP = 1.0
@@ -55,7 +57,7 @@ GAP = 1.0
 
 @final
 @dataclass(frozen=True)
-class Energy(ClientRule):
+class Energy(SamplesRule):
     """Trains a classifier f as an energy model, E(x, y) = -f(x)[y], and sends energy gradients (thesis, chapter 4).
 
     The server broadcasts M = classes x spc synthetic inputs u, class by class, in unit coordinates (the data's range is
@@ -80,11 +82,7 @@ class Energy(ClientRule):
     last real batch, of the chain and of noise are written down.
     """
 
-    outcome: ClassVar[str] = "samples"
-    deploys: ClassVar[str] = "a new classifier, trained on the server's synthetic set"
-    mixes: ClassVar[tuple[str, ...]] = ("num", "den")
-    watched: ClassVar[tuple[str, ...]] = ("energy_real", "energy_chain", "energy_noise")
-    usual: ClassVar[str] = "smallconv"
+    sends: ClassVar[Mapping[str, str]] = {"num": "mix", "den": "mix"}
 
     spc: int = 10
     persistent: bool = True
@@ -126,7 +124,7 @@ class Energy(ClientRule):
 
     def alarm(self, log: Mapping[str, float]) -> str:
         """Energies beyond BOUND, or real rows clearly higher than noise."""
-        real, chain, nothing = (log[name] for name in self.watched)
+        real, chain, nothing = (log[name] for name in WATCHED)
         shown = f"mean energies: real {real:.3g}, chain {chain:.3g}, noise {nothing:.3g}"
         if not max(abs(real), abs(chain), abs(nothing)) <= BOUND:
             return f"the energies run away ({shown}); lower method.lr, or set method.ridge"
@@ -151,8 +149,7 @@ class Energy(ClientRule):
     # -- one visit ------------------------------------------------------------------------------------------------
 
     def init(self, task: Task, shared: Tensors, key: int) -> Tensors:
-        seen = {name: torch.zeros(1, device=task.device) for name in self.watched}
-        return task.fresh(key) | seen if self.persistent else seen
+        return task.fresh(key) if self.persistent else {}
 
     def phases(self, visit: Visit) -> tuple[Phase, ...]:
         return (Phase(epochs=visit.info.epochs, steps=self.iterations or None),)
@@ -223,10 +220,9 @@ class Energy(ClientRule):
         nothing = {"x": inputs.from_unit(noise(key, (inputs.classes,), inputs, task.device))}
         outputs = task.outputs(trained["theta"], trained["buffers"], nothing)
         energy = -chosen(outputs, labels[:: self.spc]).mean()
-        kept = dict(zip(self.watched, [*trained["energies"].split(1), energy.reshape(1)], strict=True))
-        if self.persistent:
-            kept |= {"theta": trained["theta"], "buffers": trained["buffers"]}
-        return Upload(mix={"num": num, "den": weight.reshape(x.shape[:2])}), kept
+        log = Log(means=dict(zip(WATCHED, [*trained["energies"].unbind(), energy], strict=True)))
+        kept = shared_model(trained) if self.persistent else {}
+        return Upload(mix={"num": num, "den": weight.reshape(x.shape[:2])}, log=log), kept
 
 
 def chosen(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from fedchord import check
-from fedchord.core.rules import ClientRule, Phase, Upload, Visit, shared_model
+from fedchord.core.rules import ClientRule, Deployed, Phase, Upload, Visit, shared_model
 from fedchord.core.task import Task
 from fedchord.tensors import Tensors
 
@@ -24,7 +24,7 @@ class FineTune(ClientRule):
     with a decaying rate is close to zero, and then they change little.
     """
 
-    deploys: ClassVar[str] = (
+    deploys: ClassVar[Deployed] = Deployed(
         "the global model after tune_epochs local epochs, also if never sampled (form=global); or the client's last "
         "local copy, the global model if never sampled (form=last)"
     )
@@ -43,7 +43,9 @@ class FineTune(ClientRule):
         return shared_model(shared) if self.form == "last" else {}
 
     def tuning(self, visit: Visit) -> tuple[Phase, ...]:
-        return (Phase(epochs=self.tune_epochs, name="tune"),) if self.form == "global" and self.tune_epochs else ()
+        if self.form == "last" or not self.tune_epochs:
+            return ()
+        return (Phase(epochs=self.tune_epochs, name="tune", lr=self.tune_lr),)
 
     def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
         upload, _ = ClientRule.finish(self, trained, visit)

@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from fedchord import check, rng
 from fedchord.core.objective import Batch, live_mean
-from fedchord.core.rules import ClientRule, Phase, Upload, Visit
+from fedchord.core.rules import SAMPLES, Deployed, Phase, SamplesRule, Upload, Visit
 from fedchord.core.task import Task
 from fedchord.core.training import LocalOptimiser, Training
 from fedchord.models.generative import Cgan, Cvae
@@ -21,15 +21,12 @@ from fedchord.tensors import Layout, Tensors
 
 Network = TypeVar("Network", bound=nn.Module)
 
-Pull = Callable[[Tensor], Tensors]
-"""From a slope at a function's value to the slopes at its inputs."""
-
-DRAWN = "a classifier trained on samples that the server drew from the mean network"
+DRAWN = Deployed("a classifier trained on samples that the server drew from the mean network", SAMPLES)
 
 
 @final
 @dataclass(frozen=True)
-class FedCvae(ClientRule):
+class FedCvae(SamplesRule):
     """A conditional variational auto-encoder, trained locally and averaged (thesis, chapter 4, baseline).
 
         L(x, y) = R(x, p(. | z, y)) + beta KL(q(z | x, y) || N(0, I)),   z = mean + exp(log variance / 2) noise,
@@ -43,9 +40,7 @@ class FedCvae(ClientRule):
     not used, and tells the label to the decoder alone.
     """
 
-    outcome: ClassVar[str] = "samples"
-    deploys: ClassVar[str] = DRAWN
-    usual: ClassVar[str] = "cvae"
+    deploys: ClassVar[Deployed] = DRAWN
 
     spc: int = 10
     beta: float = 2.0
@@ -81,7 +76,7 @@ class FedCvae(ClientRule):
             errors = RECONSTRUCTIONS[self.reconstruction](_call(model.decoder, _below(views, "decoder"), z, y), x)
             return live_mean(errors + self.beta * divergence(mean, spread), None, batch)
 
-        _, pull = _vjp(visit.task, objective, visit.task.layout.views(trained["theta"]))
+        _, pull = visit.task.pullback(objective, visit.task.layout.views(trained["theta"]))
         return {"theta": _flat(pull(torch.ones((), device=x.device))), "buffers": trained["buffers"]}
 
     def synthesise(self, task: Task, shared: Tensors, key: int) -> Batch:
@@ -93,7 +88,7 @@ class FedCvae(ClientRule):
 
 @final
 @dataclass(frozen=True)
-class FedCgan(ClientRule):
+class FedCgan(SamplesRule):
     """A conditional adversarial pair, both networks trained locally in turn and averaged (thesis, chapter 4, baseline).
 
         discriminator:  -log D(x, y) - log(1 - D(G(z, y'), y'))
@@ -109,9 +104,7 @@ class FedCgan(ClientRule):
     thesis' code scores the fakes' classes against labels drawn anew.
     """
 
-    outcome: ClassVar[str] = "samples"
-    deploys: ClassVar[str] = DRAWN
-    usual: ClassVar[str] = "cgan"
+    deploys: ClassVar[Deployed] = DRAWN
 
     spc: int = 10
     labels: str = "own"
@@ -153,19 +146,19 @@ class FedCgan(ClientRule):
 
         def judged(views: Tensors) -> Tensor:
             real, fake = _call(model.discriminator, views, torch.cat([x, fakes])).chunk(2)
-            return live_mean(self.scold(real, y, 1) + self.scold(fake, asked, 0), None, batch)
+            return live_mean(self.judgement(real, y, 1) + self.judgement(fake, asked, 0), None, batch)
 
         def missed(made: Tensors) -> Tensor:
             seen = _call(model.discriminator, judge.views(trained["discriminator"]), made["x"])
-            return live_mean(self.scold(seen, asked, 1), None, batch)
+            return live_mean(self.judgement(seen, asked, 1), None, batch)
 
-        fakes, through = _vjp(visit.task, make, maker.views(trained["generator"]))
-        _, pull = _vjp(visit.task, judged, judge.views(trained["discriminator"]))
+        fakes, through = visit.task.pullback(make, maker.views(trained["generator"]))
+        _, pull = visit.task.pullback(judged, judge.views(trained["discriminator"]))
         count, one = memory.get("count"), torch.ones((), device=x.device)
         trained, memory = optimiser.step(trained, {"discriminator": _flat(pull(one))}, memory, moves)
         if count is not None:
             memory["count"] = count  # each network takes one step a batch
-        _, pull = _vjp(visit.task, missed, {"x": fakes})
+        _, pull = visit.task.pullback(missed, {"x": fakes})
         return optimiser.step(trained, {"generator": _flat(through(pull(one)["x"]))}, memory, moves)
 
     def order(self, model: Cgan, y: Tensor, key: rng.Key) -> tuple[Tensor, Tensor]:
@@ -175,7 +168,7 @@ class FedCgan(ClientRule):
             return z, y
         return z, (rng.uniform(rng.fold(key, 1), len(y), y.device) * model.classes).long()
 
-    def scold(self, outputs: Tensor, y: Tensor, real: int) -> Tensor:
+    def judgement(self, outputs: Tensor, y: Tensor, real: int) -> Tensor:
         """The loss per image of a discriminator that should say `real` (1 or 0) about images of the labels y."""
         source, kinds = outputs[:, 0], outputs[:, 1:]
         if self.auxiliary:
@@ -254,21 +247,6 @@ def _call(module: nn.Module, views: Tensors, *inputs: Tensor) -> Tensor:
 def _below(views: Tensors, part: str) -> Tensors:
     """The parameters of one part of a network, by the names the part gives them."""
     return {name.removeprefix(f"{part}."): view for name, view in views.items() if name.startswith(f"{part}.")}
-
-
-def _vjp(task: Task, function: Callable[[Tensors], Tensor], inputs: Tensors) -> tuple[Tensor, Pull]:
-    """The value of a function, and what turns a slope at the value into slopes at the inputs.
-
-    By `torch.func` in a traced run; otherwise by plain autograd, whose GroupNorm is faster.
-    """
-    if task.traced:
-        value, pull = torch.func.vjp(function, inputs)  # type: ignore[misc]
-        return value, lambda slope: pull(slope)[0]
-    leaves = {name: tensor.detach().requires_grad_() for name, tensor in inputs.items()}
-    value = function(leaves)
-    return value.detach(), lambda slope: dict(
-        zip(leaves, torch.autograd.grad(value, list(leaves.values()), slope, materialize_grads=True), strict=True)
-    )
 
 
 def _flat(slopes: Tensors) -> Tensor:

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from fedchord import check, rng
 from fedchord.core.objective import Batch
-from fedchord.core.rules import ClientRule, Phase, Upload, Visit, shared_model
+from fedchord.core.rules import ClientRule, Deployed, Phase, Upload, Visit, shared_model
 from fedchord.core.task import Task
 from fedchord.core.training import LocalOptimiser, Training
 from fedchord.tensors import Tensors
@@ -26,7 +26,7 @@ class PFedMe(ClientRule):
     of None means the local learning rate.
     """
 
-    deploys: ClassVar[str] = "each client's own theta; the global model if never sampled"
+    deploys: ClassVar[Deployed] = Deployed("each client's own theta; the global model if never sampled")
 
     lam: float = 15.0
     inner: int = 5

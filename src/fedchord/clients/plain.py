@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from fedchord.core.rules import ClientRule, Upload, Visit, shared_model
+from fedchord.core.rules import ClientRule, Deployed, Upload, Visit, shared_model
 from fedchord.core.task import Task
 from fedchord.tensors import Tensors
 
@@ -27,8 +28,8 @@ class Local(ClientRule):
     All clients start from the same first model; one that was never sampled deploys that first model, and is counted.
     """
 
-    deploys: ClassVar[str] = "each client's own model; the first model where a client was never sampled"
-    mixes: ClassVar[tuple[str, ...]] = ()
+    deploys: ClassVar[Deployed] = Deployed("each client's own model; the first model where a client was never sampled")
+    sends: ClassVar[Mapping[str, str]] = {}
 
     def init(self, task: Task, shared: Tensors, key: int) -> Tensors:
         return shared_model(shared)

@@ -9,7 +9,7 @@ import torch
 
 from fedchord import check, rng
 from fedchord.core.objective import Batch
-from fedchord.core.rules import ClientRule, Upload, Visit, shared_model
+from fedchord.core.rules import ClientRule, Log, Upload, Visit, shared_model
 from fedchord.tensors import Tensors
 
 
@@ -20,7 +20,7 @@ class PropFairLoss(ClientRule):
 
     Where M - loss is below the guard, log u is continued by its tangent, log guard + (u - guard) / guard: the slope
     never exceeds 1 / guard times that of the loss, and never turns round. How many batches of a round met the guard is
-    reported and logged (`guarded`, summed over the cohort).
+    logged (`guarded`, summed over the cohort).
     """
 
     M: float = 3.0
@@ -44,4 +44,4 @@ class PropFairLoss(ClientRule):
 
     def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
         upload, own = super().finish(trained, visit)
-        return replace(upload, stats={"guarded": trained["guarded"]}), own
+        return replace(upload, log=Log(sums={"guarded": trained["guarded"]})), own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
@@ -26,7 +27,7 @@ class Scaffold(ClientRule):
     derivation of c_i', so momentum, weight decay, clipping and Adam are switched off, and the summary says so.
     """
 
-    extras: ClassVar[tuple[str, ...]] = ("control",)
+    sends: ClassVar[Mapping[str, str]] = {"theta": "mix", "control": "mean"}
 
     def local(self, training: Training) -> Training:
         return replace(training, momentum=0.0, weight_decay=0.0, clip=0.0, optimiser="sgd")

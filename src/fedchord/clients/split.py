@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from fedchord import check, rng
 from fedchord.core.objective import Batch
-from fedchord.core.rules import ClientRule, Phase, Upload, Visit
+from fedchord.core.rules import ClientRule, Deployed, Phase, Upload, Visit
 from fedchord.core.task import Task
 from fedchord.tensors import Cut, Tensors
 
@@ -31,11 +31,10 @@ class Split(ClientRule):
     received. Nothing of it is kept, and such clients are counted.
     """
 
-    deploys: ClassVar[str] = (
+    deploys: ClassVar[Deployed] = Deployed(
         "the shared part of the global model with the client's own part; a client that was never sampled first trains "
         "its own part for the run's epochs, the shared part fixed"
     )
-    tunes: ClassVar[str] = "never sampled"
 
     keeps: str = "head"
     head: str = ""
@@ -104,7 +103,7 @@ class Split(ClientRule):
         return Upload(mix={"theta": update}, carry=self._statistics(trained, of="head")), own
 
     def tuning(self, visit: Visit) -> tuple[Phase, ...]:
-        return (Phase(("own",), visit.info.epochs, name="tune"),)
+        return () if visit.sampled else (Phase(("own",), visit.info.epochs, name="tune"),)
 
     def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
         """`own` is what a client keeps or has tuned; without either (None), an untrained private part."""

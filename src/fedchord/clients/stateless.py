@@ -11,7 +11,7 @@ import torch
 from fedchord import check, rng
 from fedchord.clients.superfed import SuPerFed
 from fedchord.core.objective import Batch
-from fedchord.core.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Visit, shared_model
+from fedchord.core.rules import LINE, ClientRule, Deployed, Line, Phase, RoundInfo, Slope, Upload, Visit, shared_model
 from fedchord.core.task import Task
 from fedchord.core.training import LocalOptimiser
 from fedchord.tensors import Tensors
@@ -44,9 +44,10 @@ class StatelessSuPerFed(ClientRule):
     (0.08, 0.06, 0.02 in the last case): it is the form in which nu does what it does in `SuPerFed`.
     """
 
-    deploys: ClassVar[str] = (
+    deploys: ClassVar[Deployed] = Deployed(
         "(1 - blend) g + blend l, where l is rebuilt by tune_epochs local epochs with g fixed, also by clients that "
-        "were never sampled; the global model if tune_epochs is 0"
+        "were never sampled; the global model if tune_epochs is 0",
+        LINE,
     )
 
     layerwise: bool = False
@@ -110,12 +111,6 @@ class StatelessSuPerFed(ClientRule):
         f = trained["pair"][0] if "pair" in trained else trained["theta"]
         return Upload(mix={"theta": f - visit.shared["theta"]}, carry={"buffers": trained["buffers"]}), {}
 
-    def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
-        ends = self.endpoints(task, shared, own)
-        if ends is None:
-            return shared_model(shared)
-        return {"theta": torch.lerp(ends[0]["theta"], ends[1]["theta"], self.blend)}
-
-    def endpoints(self, task: Task, shared: Tensors, own: Tensors | None) -> tuple[Tensors, Tensors] | None:
-        """g and the rebuilt l, where one was rebuilt."""
-        return (shared_model(shared), {"theta": own["own"]}) if own else None
+    def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors | Line:
+        """Between g and the rebuilt l, where one was rebuilt."""
+        return Line(shared["theta"], own["own"], self.blend) if own else shared_model(shared)

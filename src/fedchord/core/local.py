@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from fedchord import rng
+from fedchord.core.descent import descend
 from fedchord.core.objective import Batch
 from fedchord.core.rules import ClientRule, Phase, RoundInfo, Upload, Visit
-from fedchord.core.stream import ClientStream, Stream
+from fedchord.core.stream import Stream
 from fedchord.core.task import Task
 from fedchord.core.training import LocalOptimiser, Training
 from fedchord.tensors import Tensors, clone
@@ -72,12 +73,11 @@ def train(
 ) -> Tensors:
     """The loop: phases, batches, steps. Returns the trained entries."""
     trained = clone(rule.start(visit))
-    optimiser = LocalOptimiser(training, visit.info.lr, visit.task)
     for index, phase in enumerate(phases):
         visit = replace(visit, phase=phase, key=rng.fold(key, index))
+        optimiser = LocalOptimiser(training, visit.info.lr if phase.lr is None else phase.lr, visit.task)
         memory = optimiser.init(trained, phase.moves)
-        if isinstance(stream, ClientStream) and is_plain(rule, phase, optimiser, visit.task):
-            _descend(trained["theta"], memory, visit.task, stream, index, optimiser, phase)
+        if has_default_steps(rule) and descend(visit.task, phase, optimiser, trained, memory, stream, index):
             continue
         for t, batch in enumerate(stream.batches(index, phase)):
             before = trained, memory
@@ -87,35 +87,10 @@ def train(
     return trained
 
 
-def is_plain(rule: ClientRule, phase: Phase, optimiser: LocalOptimiser, task: Task) -> bool:
-    """Whether a phase is nothing but SGD on a dense task: then the rule's hooks need not be asked at every step."""
+def has_default_steps(rule: ClientRule) -> bool:
+    """Whether every step of a rule follows the gradient of the data loss."""
     kind = type(rule)
-    hooks = (kind.step, kind.direction, kind.loss) == (ClientRule.step, ClientRule.direction, ClientRule.loss)
-    return hooks and phase.moves == ("theta",) and task.dense is not None and optimiser.eager_sgd
-
-
-def _descend(
-    theta: Tensor,
-    memory: Tensors,
-    task: Task,
-    stream: ClientStream,
-    index: int,
-    optimiser: LocalOptimiser,
-    phase: Phase,
-) -> None:
-    """The default steps of a dense task in place: the same operations as through the hooks, fewer calls."""
-    assert task.dense is not None
-    slope, decay, size = task.scratch(theta), optimiser.training.weight_decay, stream.batch
-    values, slopes, velocities = [theta], [slope], list(memory.values())
-    gradient, descend = task.dense.slopes, optimiser.descend
-    with torch._C._InferenceMode(True):
-        for block in stream.blocks(index, phase):
-            x, toward = block["x"].flatten(1), task.dense.toward(block["y"], size)
-            for here, pulls in zip(
-                x.unsafe_split(size), toward.unsafe_split(size), strict=True
-            ):  # split, in fewer calls
-                gradient(theta, here, pulls, slope)
-                descend(values, slopes, velocities, decay)
+    return (kind.step, kind.direction, kind.loss) == (ClientRule.step, ClientRule.direction, ClientRule.loss)
 
 
 def _keep(live: Tensor, new: Tensors, old: Tensors) -> Tensors:

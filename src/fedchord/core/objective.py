@@ -85,10 +85,12 @@ def mean_loss(objective: Objective, outputs: Tensor, batch: Batch) -> Tensor:
 
 def live_mean(total: Tensor, units: Tensor | None, batch: Batch) -> Tensor:
     """The mean of per-example values over the examples of a batch that are not padding, per unit where units are
-    given."""
+    given; 0 where nothing counts."""
     live = batch.get("live")
-    if live is None:
-        return total.mean() if units is None else total.sum() / units.sum()
-    counted = live if units is None else live * units
-    sum_of_units = counted.sum()
-    return (total * live).sum() / torch.where(sum_of_units > 0, sum_of_units, 1.0)
+    if live is None and units is None:
+        return total.mean()
+    counted = units if live is None else live if units is None else live * units
+    assert counted is not None
+    count = counted.sum()
+    value = total.sum() if live is None else (total * live).sum()
+    return value / torch.where(count > 0, count, 1.0)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedchord import check, rng
-from fedchord.core.rules import Algorithm, Cohort, Mix, RoundInfo, ServerState, Update
+from fedchord.core.rules import Algorithm, Cohort, Log, Mix, RoundInfo, ServerState, Update
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.tensors import Tensors, weighted_sum
@@ -59,7 +59,7 @@ class Results:
     mix: Tensors
     carry: Tensors = field(default_factory=dict)
     mean: Tensors = field(default_factory=dict)
-    stats: Tensors = field(default_factory=dict)
+    log: Log = field(default_factory=Log)
     losses: Tensor | None = None
 
 
@@ -74,7 +74,7 @@ def open_run(algorithm: Algorithm, task: Task, num_clients: int, plan: Plan) -> 
         + (f"; use {mixing.instead}, or cohort=all" if mixing.instead else ""),
     )
     broadcast = algorithm.client.opening(task, rng.key(plan.seed, "model"))
-    moving = {name: broadcast[name] for name in algorithm.client.mixes if name in broadcast}
+    moving = {name: broadcast[name] for name in algorithm.client.sends if name in broadcast}
     visits = torch.zeros(num_clients, dtype=torch.int32)
     return ServerState(0, broadcast, mixing.init(num_clients), algorithm.server.init(moving), visits)
 
@@ -97,33 +97,69 @@ def close_round(
     algorithm: Algorithm, task: Task, state: ServerState, results: Results, info: RoundInfo
 ) -> tuple[ServerState, Mix]:
     """Weigh, mix, step."""
-    mix, mixing = algorithm.mixing.weigh(state.mixing, _cohort(algorithm, results), info)
+    mix, mixing = weigh(algorithm, state, results, info)
+    broadcast, server = advance(algorithm, task, state, results, mix, info)
+    visits = state.visits.clone()
+    visits[results.ids] += 1
+    return ServerState(state.round + 1, broadcast, mixing, server, visits), mix
+
+
+def weigh(algorithm: Algorithm, state: ServerState, results: Results, info: RoundInfo) -> tuple[Mix, Tensors]:
+    """How much each client counts, and what the mixing rule remembers."""
+    mix, memory = algorithm.mixing.weigh(state.mixing, _cohort(algorithm, results), info)
+    for name in ("coefficients", "shares"):
+        found, count = len(getattr(mix, name)), len(results.ids)
+        owner = type(algorithm.mixing).__name__
+        check.require(found == count, owner, f"weigh gives {found} {name} for a cohort of {count}")
+    return mix, memory
+
+
+def advance(
+    algorithm: Algorithm, task: Task, state: ServerState, results: Results, mix: Mix, info: RoundInfo
+) -> tuple[Tensors, Tensors]:
+    """The next broadcast from what came back, and what the server rule remembers."""
     equal = torch.full_like(mix.shares, 1 / len(results.ids))
     update = Update(
         mix={name: weighted_sum(mix.coefficients, stacked) for name, stacked in results.mix.items()},
         mean={name: weighted_sum(equal, stacked) for name, stacked in results.mean.items()},
     )
-    broadcast, server = algorithm.server.step(state.broadcast, update, state.server, info)
-    for name, stacked in results.carry.items():
-        if not stacked.numel():
-            continue
-        counters = task.buffers.counters.to(stacked.device)
-        mean = weighted_sum(mix.shares, stacked)
-        if counters.any() and counters.shape == mean.shape:
-            mean = torch.where(counters, stacked.amax(0), mean)
-        broadcast = broadcast | {name: mean}
-    visits = state.visits.clone()
-    visits[results.ids] += 1
-    return ServerState(state.round + 1, broadcast, mixing, server, visits), mix
+    broadcast, server = state.broadcast, state.server
+    if algorithm.client.sends:  # else there is nothing for the server to do
+        broadcast, server = algorithm.server.step(broadcast, update, server, info)
+    broadcast = broadcast | _carried(task, mix.shares, results.carry)
+    _check_entries(type(algorithm.server).__name__, state.broadcast, broadcast)
+    return broadcast, server
+
+
+def _carried(task: Task, shares: Tensor, carry: Tensors) -> Tensors:
+    """Buffers summed with the shares; whole-number counters take the maximum."""
+    carried: Tensors = {}
+    for name, stacked in carry.items():
+        if stacked.numel():
+            counters = task.buffers.counters.to(stacked.device)
+            mean = weighted_sum(shares, stacked)
+            if counters.any() and counters.shape == mean.shape:
+                mean = torch.where(counters, stacked.amax(0), mean)
+            carried[name] = mean
+    return carried
+
+
+def _check_entries(owner: str, before: Tensors, after: Tensors) -> None:
+    """A server rule keeps every entry of the broadcast."""
+    for name, tensor in before.items():
+        check.require(name in after, owner, f"step leaves {name} out of the broadcast; return broadcast | {{...}}")
+        now, was = tuple(after[name].shape), tuple(tensor.shape)
+        check.require(now == was, owner, f"step gives {name} the shape {now}, it was {was}")
 
 
 def _cohort(algorithm: Algorithm, results: Results) -> Cohort:
     """What the mixing rule asked for, and no more."""
     needs = algorithm.mixing.needs
     norms = gram = None
-    if needs & {"norm", "gram"}:
+    if "norm" in needs or "gram" in needs:
         rows = results.mix["theta"].reshape(len(results.ids), -1).double()
-        gram = rows @ rows.t()
-        norms = gram.diagonal().clamp_min(0).sqrt()
+        gram = rows @ rows.t() if "gram" in needs else None
+        squares = gram.diagonal() if gram is not None else rows.square().sum(1)
+        norms = squares.clamp_min(0).sqrt()
     losses = results.losses if "loss" in needs else None
-    return Cohort(results.ids, results.sizes, losses, norms, gram if "gram" in needs else None, results.stats)
+    return Cohort(results.ids, results.sizes, losses, norms, gram)

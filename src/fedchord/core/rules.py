@@ -1,4 +1,4 @@
-"""The three rules of which an algorithm is made, and the records they exchange.
+"""The three rules of which an algorithm is made.
 
 An algorithm is a frozen record of a client rule, a mixing rule and a server rule. A rule is a frozen dataclass: its
 fields are its hyperparameters, its hooks are functions of their arguments, and no hook keeps anything in `self` or
@@ -7,132 +7,75 @@ changes a tensor it was given. Every hook of `ClientRule` has a default, and the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from fedchord import rng
-from fedchord.check import require
+from fedchord.check import one_of, require
 from fedchord.core.objective import Batch
+from fedchord.core.records import (
+    GLOBAL,
+    LINE,
+    OWN,
+    SAMPLES,
+    Cohort,
+    Deployed,
+    Line,
+    Log,
+    Mix,
+    Phase,
+    RoundInfo,
+    ServerState,
+    Slope,
+    Update,
+    Upload,
+    Visit,
+    shared_model,
+)
 from fedchord.core.task import Task
 from fedchord.tensors import Tensors
 
 if TYPE_CHECKING:
     from fedchord.core.training import LocalOptimiser, Training
 
-Slope = Mapping[str, Tensor | list[Tensor]]
-"""A direction by entry; the gradient of a model may come as one tensor per entry of its layout."""
-
-
-@dataclass(frozen=True)
-class RoundInfo:
-    """What every hook may know about the round.
-
-    Its number (from 0), the planned rounds, K, |S|, the local learning rate and epochs, a key for the server's draws.
-    """
-
-    round: int
-    rounds: int
-    num_clients: int
-    cohort: int
-    lr: float
-    epochs: int
-    key: int
-
-    @property
-    def progress(self) -> float:
-        """The share of the rounds that lie behind, in [0, 1)."""
-        return self.round / self.rounds
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A stretch of local training: how long it is, and which trained entries the optimiser moves.
-
-    Entries that `direction` returns and `moves` does not name are carried: the returned value replaces the old one.
-    Momentum starts at zero in each phase. `steps`, where given, is a number of batches and replaces `epochs`.
-    """
-
-    moves: tuple[str, ...] = ("theta",)
-    epochs: int = 1
-    steps: int | None = None
-    name: str = "train"
-
-
-@dataclass(frozen=True)
-class Visit:
-    """One client's view of one round: what it received, what it keeps, how much data and how many steps it has."""
-
-    task: Task
-    shared: Tensors
-    own: Tensors
-    info: RoundInfo
-    client: int | Tensor
-    size: int | Tensor
-    steps: int | Tensor = 0
-    phase: Phase = field(default_factory=Phase)
-    key: rng.Key = 0
-    """Of the phase: its step t, from 0, draws with rng.fold(key, t)."""
-
-    def slope(
-        self, trained: Tensors, batch: Batch, key: rng.Key, of: str = "theta", buffers: str = "buffers"
-    ) -> Tensors:
-        """The gradient of the batch loss at one trained entry and the buffers after it, as a direction.
-
-        The gradient lies in a vector that the task keeps; a rule that needs two gradients at once calls `task.grad`.
-        """
-        theta = trained[of]
-        out = None if self.task.traced else self.task.scratch(theta)
-        gradient, after = self.task.grad(theta, trained[buffers], batch, key, out)
-        return {of: gradient, buffers: after}
-
-
-@dataclass(frozen=True)
-class Upload:
-    """What a client sends: `mix` is summed with the mixing coefficients, `carry` (buffers) with the shares,
-    `mean` with equal weights over the cohort; `stats` are scalars for the mixing rule, summed in the log."""
-
-    mix: Tensors = field(default_factory=dict)
-    carry: Tensors = field(default_factory=dict)
-    mean: Tensors = field(default_factory=dict)
-    stats: Tensors = field(default_factory=dict)
-
-
-def shared_model(shared: Tensors) -> Tensors:
-    """The whole model inside a broadcast: its parameters and buffers."""
-    return {"theta": shared["theta"], "buffers": shared["buffers"]}
+__all__ = [
+    "GLOBAL",
+    "LINE",
+    "OWN",
+    "SAMPLES",
+    "Algorithm",
+    "ClientRule",
+    "Cohort",
+    "Deployed",
+    "Line",
+    "Log",
+    "Mix",
+    "MixingRule",
+    "Phase",
+    "RoundInfo",
+    "SamplesRule",
+    "ServerRule",
+    "ServerState",
+    "Slope",
+    "Update",
+    "Upload",
+    "Visit",
+    "shared_model",
+]
 
 
 class ClientRule:
     """One client's work in one round, written for one client."""
 
-    outcome: ClassVar[str] = "model"
-    """"model", or "samples" where the server ends with a synthetic data set."""
-    deploys: ClassVar[str] = "the global model"
-    """What `deploy` gives, in words, for the written protocol."""
-    mixes: ClassVar[tuple[str, ...]] = ("theta",)
-    """The entries of the broadcast that uploads change through the mixing coefficients."""
-    watched: ClassVar[tuple[str, ...]] = ()
-    """Numbers of the private memory that a simulation writes down after every round, as means over the cohort."""
-    extras: ClassVar[tuple[str, ...]] = ()
-    """Entries beyond the model that the rule broadcasts and that the server rule must know how to move."""
-    tunes: ClassVar[str] = "all"
-    """Whose `tuning` takes place: that of "all" clients, or only of those that were "never sampled"."""
-    tune_lr: float | None = None
-    """The learning rate of `tuning`; None: that of the last round."""
-    usual: ClassVar[str] = ""
-    """The model that a run takes for this rule unless it names one; empty: by the data."""
-
-    def options(self) -> Mapping[str, Any]:
-        """Options of the model that this rule switches on, where the model has them (activation, spectral)."""
-        return {}
-
-    def alarm(self, log: Mapping[str, float]) -> str:
-        """A sentence if the watched numbers of a round look wrong; a simulation reports the first."""
-        return ""
+    deploys: ClassVar[Deployed] = Deployed("the global model", GLOBAL)
+    """What `deploy` gives."""
+    sends: ClassVar[Mapping[str, str]] = {"theta": "mix"}
+    """What uploads hold for the server, by entry: "mix" (summed with the coefficients) or "mean" (the plain mean)."""
 
     def local(self, training: Training) -> Training:
         """The local training settings this rule runs with; a rule that needs others changes them here, and it is
@@ -168,10 +111,8 @@ class ClientRule:
         """The gradient for each entry that moves, and the new value of each entry that is carried."""
         if type(self).loss is not ClientRule.loss:
             return self._differentiate(trained, visit, batch, key)
-        if visit.task.traced or visit.task.dense is not None:
-            return visit.slope(trained, batch, key)
-        parts = visit.task.grad_parts(trained["theta"], trained["buffers"], batch, key)
-        return {"theta": parts, "buffers": trained["buffers"]}
+        slope, buffers = visit.task.descent(trained["theta"], trained["buffers"], batch, key)
+        return {"theta": slope, "buffers": buffers}
 
     def _differentiate(self, trained: Tensors, visit: Visit, batch: Batch, key: rng.Key) -> Tensors:
         moving = {name: trained[name] for name in visit.phase.moves}
@@ -180,7 +121,7 @@ class ClientRule:
             return self.loss(trained | parts, visit, batch, key)
 
         slopes, carried = torch.func.grad(objective, has_aux=True)(moving)
-        return slopes | carried
+        return {**slopes, **carried}
 
     def step(
         self, trained: Tensors, memory: Tensors, visit: Visit, batch: Batch, key: rng.Key, optimiser: LocalOptimiser
@@ -194,63 +135,57 @@ class ClientRule:
         update = trained["theta"] - visit.shared["theta"]
         return Upload(mix={"theta": update}, carry={"buffers": trained["buffers"]}), visit.own
 
-    def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors:
-        """The model the client would use, {"theta", "buffers"}; `own` is None for a client that never trained.
+    def tuning(self, visit: Visit) -> tuple[Phase, ...]:
+        """Training that a client does before it deploys, from `start`; what it trains is given to `deploy` as `own`.
 
-        Without "buffers", BatchNorm statistics are recomputed on the client's training rows (for mixed models).
+        It is asked before any memory is made: `visit.own` is empty, `visit.sampled` tells whether the client ever took
+        part.
+        """
+        return ()
+
+    def deploy(self, task: Task, shared: Tensors, own: Tensors | None) -> Tensors | Line:
+        """The model the client would use, {"theta", "buffers"}, or a point on the `Line` between two models.
+
+        `own` is None for a client that never trained.
         """
         return shared_model(shared)
 
-    def tuning(self, visit: Visit) -> tuple[Phase, ...]:
-        """Training that a client does before it deploys, from `start`; what it trains is given to `deploy` as `own`."""
-        return ()
 
-    def endpoints(self, task: Task, shared: Tensors, own: Tensors | None) -> tuple[Tensors, Tensors] | None:
-        """The two models of a lambda sweep (federated, own), or None where there are no two."""
-        return None
+class SamplesRule(ClientRule):
+    """A client rule whose server ends with a synthetic data set instead of a model."""
+
+    deploys: ClassVar[Deployed] = Deployed("a new classifier, trained on the server's synthetic set", SAMPLES)
+
+    def options(self) -> Mapping[str, Any]:
+        """Options of the model that this rule switches on, where the model has them (activation, spectral)."""
+        return {}
+
+    def alarm(self, log: Mapping[str, float]) -> str:
+        """A sentence if the logged numbers of a round look wrong; a run reports the first."""
+        return ""
 
     def synthesise(self, task: Task, shared: Tensors, key: int) -> Batch:
-        """For the outcome "samples": the synthetic data set of the server."""
+        """The synthetic data set of the server."""
         raise NotImplementedError(f"{type(self).__name__} has no samples")
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """What the mixing rule sees of the clients of one round.
-
-    `losses` (training loss of the received model), `norms` and `gram` (of the uploaded `mix["theta"]`) are there only
-    if the rule asks for them in `needs`.
-    """
-
-    ids: Tensor
-    sizes: Tensor
-    losses: Tensor | None = None
-    norms: Tensor | None = None
-    gram: Tensor | None = None
-    stats: Tensors = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Mix:
-    """How much each client counts: `coefficients` multiply the uploads (they need not sum to one), `shares` lie on the
-    simplex and serve buffers, logs and figures; `log` holds numbers worth writing down."""
-
-    coefficients: Tensor
-    shares: Tensor
-    log: Mapping[str, float] = field(default_factory=dict)
 
 
 class MixingRule:
     """How much each client of the cohort counts."""
 
-    needs: ClassVar[frozenset[str]] = frozenset()
-    """A subset of {"loss", "norm", "gram"}: the engine computes only what is asked for."""
-    full: ClassVar[bool] = False
-    """Whether every client must take part in every round."""
-    instead: ClassVar[str] = ""
-    """For a rule with `full`: the rule to use where only some clients take part."""
-    outcomes: ClassVar[tuple[str, ...]] = ("model",)
-    """The outcomes the rule can serve."""
+    @property
+    def needs(self) -> Collection[str]:
+        """What it must be told, of {"loss", "norm", "gram"}; the engine computes no more. A class variable will do."""
+        return frozenset()
+
+    @property
+    def full(self) -> bool:
+        """Whether every client must take part in every round. A class variable will do."""
+        return False
+
+    @property
+    def instead(self) -> str:
+        """Where `full`: the rule to use where only some clients take part. A class variable will do."""
+        return ""
 
     def init(self, num_clients: int) -> Tensors:
         """What the rule remembers before the first round."""
@@ -261,21 +196,11 @@ class MixingRule:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class Update:
-    """What the server rule receives: the mixed sums and the plain means of what the cohort uploaded."""
-
-    mix: Tensors
-    mean: Tensors = field(default_factory=dict)
-
-
 class ServerRule:
     """From the mixed update to the next broadcast."""
 
-    moves: ClassVar[tuple[str, ...]] = ("theta",)
-    """The mixed entries it can move; ("num", "den") for FedEvg's Langevin step."""
-    extras: ClassVar[tuple[str, ...]] = ()
-    """Entries of the broadcast beyond the mixed ones that it moves (SCAFFOLD's control variate)."""
+    takes: ClassVar[Mapping[str, str]] = {"theta": "mix"}
+    """The entries it makes the next broadcast from, and their manner: those that the client rule `sends`."""
 
     def init(self, moving: Tensors) -> Tensors:
         """What the rule remembers before the first round, given the entries it will move."""
@@ -296,46 +221,63 @@ class Algorithm:
     name: str = ""
 
     def __post_init__(self) -> None:
+        for rule in (self.client, self.mixing, self.server):
+            _check_hooks(rule)
         client, mixing, server = self.client, self.mixing, self.server
         require(
-            client.outcome in mixing.outcomes,
+            self.outcome == "model" or not mixing.needs,
             "Algorithm",
-            f"{_name(mixing)} mixes models and cannot be used with {_name(client)}, which exchanges {client.outcome}",
+            f"{_name(mixing)} mixes models and cannot be used with {_name(client)}, which exchanges {self.outcome}",
         )
         require(
-            set(client.mixes) <= set(server.moves),
+            "theta" in client.sends or not {"norm", "gram"}.intersection(mixing.needs),
             "Algorithm",
-            f"{_name(server)} moves {' and '.join(server.moves)} and cannot be used with {_name(client)}, "
-            f"which sends {' and '.join(client.mixes)}",
+            f"{_name(mixing)} compares what clients send and cannot be used with {_name(client)}, "
+            f"which sends {_entries(client.sends)}",
         )
         require(
-            set(client.extras) == set(server.extras),
+            not client.sends or dict(client.sends) == dict(server.takes),
             "Algorithm",
-            f"{_name(client)} and {_name(server)} do not fit: "
-            f"{' and '.join(sorted(set(client.extras) ^ set(server.extras)))} would not be updated",
+            f"{_name(server)} takes {_entries(server.takes)} and cannot be used with {_name(client)}, "
+            f"which sends {_entries(client.sends)}",
         )
 
     @property
     def outcome(self) -> str:
-        """ "model" or "samples"."""
-        return self.client.outcome
+        """ "model", or "samples" where the server ends with a synthetic data set."""
+        return "samples" if isinstance(self.client, SamplesRule) else "model"
 
 
 def _name(rule: object) -> str:
     return type(rule).__name__
 
 
-@dataclass(frozen=True)
-class ServerState:
-    """Everything the server knows between rounds: what it broadcasts next and what its rules remember."""
+def _entries(entries: Mapping[str, str]) -> str:
+    """Entries and their manner in words."""
+    return " and ".join(name if way == "mix" else f"{name} (plain mean)" for name, way in entries.items()) or "nothing"
 
-    round: int
-    broadcast: Tensors
-    mixing: Tensors
-    server: Tensors
-    visits: Tensor
-    """How often each client has been sampled."""
 
-    def to(self, device: torch.device) -> ServerState:
-        """The state with its broadcast on a device."""
-        return replace(self, broadcast={name: tensor.to(device) for name, tensor in self.broadcast.items()})
+INTERFACES: tuple[type, ...] = (SamplesRule, ClientRule, MixingRule, ServerRule)
+
+
+def _hooks(kind: type) -> set[str]:
+    """The names that an interface gives a meaning."""
+    return {name for base in kind.__mro__ if base in INTERFACES for name in vars(base) if not name.startswith("_")}
+
+
+def _check_hooks(rule: object) -> None:
+    """A method whose name is nearly that of a hook would never be called; entries and words must be what they say."""
+    kind, name = type(rule), _name(rule)
+    require(isinstance(rule, INTERFACES), "Algorithm", f"{name} must be a ClientRule, a MixingRule or a ServerRule")
+    known = _hooks(kind)
+    own = [key for base in kind.__mro__ if base not in (*INTERFACES, object) for key in vars(base)]
+    for key in own:
+        near = difflib.get_close_matches(key, known, 1, 0.8) if callable(getattr(kind, key, None)) else []
+        require(key in known or not near, name, f"{key} is no hook; did you mean {''.join(near)}?")
+    for entries in ("sends", "takes"):
+        for entry, way in getattr(rule, entries, {}).items():
+            one_of(name, f"{entries}[{entry!r}]", way, ("mix", "mean"))
+    if isinstance(rule, ClientRule):
+        require(isinstance(rule.deploys, Deployed), name, f"deploys must be a Deployed, got {rule.deploys!r}")
+        told = type(rule).deploy is ClientRule.deploy or rule.deploys.kind != GLOBAL
+        require(told, name, "has a deploy of its own, so deploys must say what it is: Deployed(words, kind)")

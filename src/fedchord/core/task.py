@@ -24,6 +24,8 @@ from fedchord.tensors import Layout, Tensors
 
 Score = Callable[[Tensor], tuple[Tensor, Tensor]]
 """A function of the outputs: its value, and numbers to watch."""
+Pull = Callable[[Tensor], Tensors]
+"""From a slope at a function's value to the slopes at its inputs."""
 
 
 class _Applied(nn.Module):
@@ -82,8 +84,13 @@ class Task:
         self.traced = False
         self.device = torch.device("cpu")
 
+    @property
+    def model_name(self) -> str:
+        """The class of the module."""
+        return type(self._module).__name__
+
     def __repr__(self) -> str:
-        return f"Task({type(self._module).__name__}, {self.layout.size:,} parameters, {self.objective.name})"
+        return f"Task({self.model_name}, {self.layout.size:,} parameters, {self.objective.name})"
 
     # -- starting points ------------------------------------------------------------------------------------------
 
@@ -173,6 +180,18 @@ class Task:
         parts = self.grad_parts(theta, buffers, batch, key)
         return torch.cat([part.reshape(-1) for part in parts], out=out), buffers
 
+    def slope(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> tuple[Tensor, Tensor]:
+        """`grad` in a vector that the task keeps: its content lasts until the next call."""
+        return self.grad(theta, buffers, batch, key, None if self.traced else self.scratch(theta))
+
+    def descent(
+        self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key
+    ) -> tuple[Tensor | list[Tensor], Tensor]:
+        """`grad` in the form that is cheapest to follow: a vector, or one tensor per entry of the layout."""
+        if self.traced or self.dense is not None:
+            return self.slope(theta, buffers, batch, key)
+        return self.grad_parts(theta, buffers, batch, key), buffers
+
     def grad_parts(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> list[Tensor]:
         """The gradient as one tensor per entry of the layout; buffers are changed in place."""
         outputs = self._trained_outputs(theta, buffers, batch, key)
@@ -222,6 +241,25 @@ class Task:
         x = x.detach().requires_grad_()
         outputs = self._applied({"x": x})
         return torch.autograd.grad(score(outputs), x)[0], outputs.detach()
+
+    def pullback(self, function: Callable[[Tensors], Tensor], inputs: Tensors) -> tuple[Tensor, Pull]:
+        """The value of a function of named tensors, and what turns a slope at the value into slopes at the inputs.
+
+        By `torch.func` in a traced run; otherwise by plain autograd, whose GroupNorm is faster.
+        """
+        if self.traced:
+            value, pull = torch.func.vjp(function, inputs)  # type: ignore[misc]
+            return value, lambda slope: pull(slope)[0]
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in inputs.items()}
+        value = function(leaves)
+        return value.detach(), lambda slope: dict(
+            zip(leaves, torch.autograd.grad(value, list(leaves.values()), slope, materialize_grads=True), strict=True)
+        )
+
+    def along(self, near: Tensor, far: Tensor, batch: Batch, lambdas: Tensor) -> Tensor | None:
+        """The outputs, (points, rows, classes), of the models (1 - lam) near + lam far, where all points can be had at
+        once; None where they cannot."""
+        return None if self.dense is None else self.dense.along(near, far, batch["x"], lambdas)
 
     def statistics(self, theta: Tensor, batches: Iterable[Batch]) -> Tensor:
         """The buffers of a model after plain averages of BatchNorm's batch statistics over some batches.

@@ -32,6 +32,31 @@ class Found:
     problems: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Checkpoints:
+    """A folder of checkpoints, for those who run the loop: when one is due, writing it, and going on from the newest.
+
+    `every` rounds and after the last one (0: only the last). `fingerprint` tells runs apart: checkpoints of another
+    are refused.
+    """
+
+    folder: Path
+    every: int = 0
+    fingerprint: str = ""
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether one is to be written after a round, counted from 1."""
+        return round == rounds or (self.every > 0 and round % self.every == 0)
+
+    def save(self, state: ServerState, memory: ClientMemory) -> None:
+        """Write a checkpoint."""
+        save(self.folder, state, memory, self.fingerprint)
+
+    def load(self, memory: ClientMemory) -> Found | None:
+        """The newest one that is whole, with the clients' states put into `memory`; None if there is none."""
+        return load(self.folder, memory, self.fingerprint)
+
+
 def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: str) -> None:
     """Write a checkpoint and drop those that are no longer needed."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,123 +10,34 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from fedchord import rng
+from fedchord import check
 from fedchord.check import FedchordError
-from fedchord.core.local import local_round, train
-from fedchord.core.objective import Batch
 from fedchord.core.round import Results
-from fedchord.core.rules import Algorithm, ClientRule, Phase, RoundInfo, ServerState, Upload, Visit
-from fedchord.core.stream import ClientStream
-from fedchord.core.task import Task
-from fedchord.core.training import Training
-from fedchord.data.federation import Federation
+from fedchord.core.rules import Log, RoundInfo, Upload
 from fedchord.engine.memory import ClientMemory
+from fedchord.engine.work import Work
 from fedchord.tensors import Tensors
 
-
-@dataclass(frozen=True)
-class Work:
-    """Everything a local round needs that stays the same over the run."""
-
-    algorithm: Algorithm
-    task: Task
-    federation: Federation
-    training: Training
-    seed: int
-
-    @property
-    def needs_loss(self) -> bool:
-        return "loss" in self.algorithm.mixing.needs
-
-    def stream(self, client: int, round: int) -> ClientStream:
-        """A client's training examples in a round."""
-        key = rng.key(self.seed, "batches", client, round)
-        return ClientStream(self.federation, client, self.training.batch, key, least=self.task.least_batch)
-
-    def own(self, client: int, kept: Tensors | None, shared: Tensors) -> Tensors:
-        """What the client keeps, or, where it keeps nothing, what it starts with."""
-        if kept:
-            return kept
-        return self.algorithm.client.init(self.task, shared, rng.key(self.seed, "own", client))
-
-    def run(
-        self, client: int, shared: Tensors, kept: Tensors | None, info: RoundInfo, limit: int | None = None
-    ) -> tuple[Upload, Tensors, Tensor | None]:
-        """One client's local round; `limit` cuts each phase after so many steps, for trials."""
-        stream = self.stream(client, info.round)
-        return local_round(
-            self.algorithm.client,
-            self.task,
-            self.training,
-            shared,
-            self.own(client, kept, shared),
-            stream if limit is None else Cut(stream, limit),
-            info,
-            client,
-            rng.key(self.seed, "local", client, info.round),
-            self.needs_loss,
-        )
-
-    def tune(self, client: int, kept: Tensors | None, state: ServerState) -> Tensors | None:
-        """What a client deploys from: what it keeps, or what the training its rule asks for before deployment gives."""
-        rule = self.algorithm.client
-        if type(rule).tuning is ClientRule.tuning or (kept is not None and rule.tunes == "never sampled"):
-            return kept
-        before = max(state.round - 1, 0)
-        info = RoundInfo(
-            before,
-            max(state.round, 1),
-            self.federation.num_clients,
-            1,
-            self.training.rate(before) if rule.tune_lr is None else rule.tune_lr,
-            self.training.epochs,
-            key=0,
-        )
-        shared, stream = state.broadcast, self.stream(client, state.round)
-        visit = Visit(self.task, shared, self.own(client, kept, shared), info, client, stream.size)
-        phases = rule.tuning(visit)
-        if not phases:
-            return kept
-        key = rng.key(self.seed, "tune", client, state.round)
-        return train(rule, self.training, replace(visit, phase=phases[0]), stream, phases, key)
-
-
-class Cut:
-    """A stream that ends early: for shapes (no step at all) and for trials."""
-
-    def __init__(self, stream: ClientStream, limit: int) -> None:
-        self._stream, self._limit, self.size = stream, limit, stream.size
-
-    def steps(self, phase: Phase) -> int:
-        return min(self._limit, self._stream.steps(phase))
-
-    def batches(self, index: int, phase: Phase) -> Iterator[Batch]:
-        if self._limit:
-            for _, batch in zip(range(self._limit), self._stream.batches(index, phase), strict=False):
-                yield batch
-
-    def whole(self) -> Iterator[Batch]:
-        return self._stream.whole() if self._limit else iter(())
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 
 class Arena:
     """Stacked tensors that hold a cohort's results, made once and written anew in every round."""
 
     def __init__(self, upload: Upload, own: Tensors, rows: int, shared_memory: bool) -> None:
-        groups = {"mix": upload.mix, "carry": upload.carry, "mean": upload.mean, "stats": upload.stats, "own": own}
         self.rows = rows
         self.losses = torch.zeros(rows, dtype=torch.float64)
         self.groups = {
             group: {n: torch.empty((rows, *t.shape), dtype=t.dtype, device=t.device) for n, t in state.items()}
-            for group, state in groups.items()
+            for group, state in _groups(upload, own).items()
         }
         if shared_memory:
             self.losses.share_memory_()
@@ -136,8 +47,7 @@ class Arena:
 
     def write(self, slot: int, upload: Upload, own: Tensors, loss: Tensor | None) -> None:
         """Put one client's results into its row."""
-        groups = {"mix": upload.mix, "carry": upload.carry, "mean": upload.mean, "stats": upload.stats, "own": own}
-        for group, state in groups.items():
+        for group, state in _groups(upload, own).items():
             rows = self.groups[group]
             if rows.keys() != state.keys():
                 raise FedchordError(f"client rule: {group} holds {sorted(state)} here and {sorted(rows)} elsewhere")
@@ -149,9 +59,10 @@ class Arena:
     def results(self, ids: list[int], sizes: Tensor, needs_loss: bool) -> Results:
         """The uploads of a cohort (views into the arena)."""
         count = len(ids)
-        parts = {g: {n: t[:count] for n, t in self.groups[g].items()} for g in ("mix", "carry", "mean", "stats")}
+        parts = {group: {n: t[:count] for n, t in rows.items()} for group, rows in self.groups.items()}
+        log = Log(parts["log means"], parts["log sums"])
         losses = self.losses[:count].clone() if needs_loss else None
-        return Results(torch.tensor(ids), sizes, losses=losses, **parts)
+        return Results(torch.tensor(ids), sizes, parts["mix"], parts["carry"], parts["mean"], log, losses)
 
     def keep(self, memory: ClientMemory, ids: list[int], round: int) -> None:
         """Copy the private states of a cohort into the clients' memory."""
@@ -159,13 +70,23 @@ class Arena:
             memory.put(client, {name: rows[slot] for name, rows in self.groups["own"].items()}, round)
 
 
+def _groups(upload: Upload, own: Tensors) -> dict[str, Tensors]:
+    """All that a client gives back, by kind."""
+    log = {"log means": upload.log.means, "log sums": upload.log.sums}
+    return {"mix": upload.mix, "carry": upload.carry, "mean": upload.mean, **log, "own": own}
+
+
 class Executor(Protocol):
-    """Runs the local rounds of a cohort."""
+    """Runs the local rounds of cohorts, and anything else that is done per client, for one `Work`."""
 
     name: str
+    work: Work
 
     def run(self, shared: Tensors, ids: list[int], info: RoundInfo, memory: ClientMemory) -> Results:
         """The results of a cohort, in the order of `ids`; private states go to `memory`."""
+
+    def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+        """What a function gives for every item, in their order; for clients, or groups of them."""
 
     def close(self) -> None:
         """Give back what the executor holds."""
@@ -200,26 +121,34 @@ class Serial:
 
     name = "serial"
 
-    def __init__(self, work: Work, shared: Tensors) -> None:
-        self._work, self._arena = work, None
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self._arena: Arena | None = None
         self._sizes = work.federation.train.sizes
         keep_freed_memory()
-
-    _arena: Arena | None
 
     def run(self, shared: Tensors, ids: list[int], info: RoundInfo, memory: ClientMemory) -> Results:
         with one_thread():
             for slot, client in enumerate(ids):
-                upload, own, loss = self._work.run(client, shared, memory.get(client), info)
+                upload, own, loss = self.work.run(client, shared, memory.get(client), info)
                 if self._arena is None or self._arena.rows < len(ids):
                     self._arena = Arena(upload, own, len(ids), shared_memory=False)
                 self._arena.write(slot, upload, own, loss)
         assert self._arena is not None
         self._arena.keep(memory, ids, info.round)
-        return self._arena.results(ids, self._sizes[ids], self._work.needs_loss)
+        return self._arena.results(ids, self._sizes[ids], self.work.needs_loss)
+
+    def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+        return one_by_one(function, items)
 
     def close(self) -> None:
         self._arena = None
+
+
+def one_by_one(function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+    """A function of every item, in this process, on one thread."""
+    with one_thread():
+        return [function(item) for item in items]
 
 
 def cores() -> int:
@@ -228,33 +157,37 @@ def cores() -> int:
 
 
 Report = Callable[[str], None]
+EXECUTORS = ("auto", "processes", "serial", "vectorised")
 
 
-def make_executor(name: str, work: Work, shared: Tensors, cohort: int, workers: int | None, report: Report) -> Executor:
+def make_executor(
+    name: str, work: Work, shared: Tensors, cohort: int, workers: int | None = None, report: Report = lambda line: None
+) -> Executor:
     """An executor by name: serial, processes, vectorised, or auto (measures and picks)."""
     from fedchord.engine.processes import Processes, can_fork
     from fedchord.engine.vectorised import Vectorised, cannot_vectorise
 
-    workers = workers or cores()
+    check.one_of("run", "executor", name, EXECUTORS)
+    workers = check.whole("run", "workers", workers, 1) if workers is not None else cores()
     on_cpu = work.federation.columns["y"].device.type == "cpu"
     possible = workers > 1 and cohort > 1 and can_fork() and on_cpu
     if name == "vectorised":
         reason = cannot_vectorise(work)
         if reason:
             raise FedchordError(f"executor: vectorised cannot run this model: {reason}; use processes or serial")
-        return Vectorised(work, shared)
+        return Vectorised(work)
     if name == "processes" and possible:
         return Processes(work, shared, cohort, workers)
     if name != "auto":
-        return Serial(work, shared)
+        return Serial(work)
     reason = cannot_vectorise(work)
     if reason:
         report(f"executor: vectorised is out ({reason})")
-    makers: dict[str, Callable[[], Executor]] = {"serial": lambda: Serial(work, shared)}
+    makers: dict[str, Callable[[], Executor]] = {"serial": lambda: Serial(work)}
     if possible:
         makers["processes"] = lambda: Processes(work, shared, cohort, workers)
     if not reason:
-        makers["vectorised"] = lambda: Vectorised(work, shared)
+        makers["vectorised"] = lambda: Vectorised(work)
     return _fastest(makers, work, shared, cohort, report)
 
 

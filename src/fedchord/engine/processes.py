@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -14,8 +16,9 @@ import torch
 from fedchord.check import FedchordError
 from fedchord.core.round import Results
 from fedchord.core.rules import RoundInfo
-from fedchord.engine.executors import Arena, Work, keep_freed_memory, one_thread
+from fedchord.engine.executors import Arena, Found, Item, keep_freed_memory, one_by_one, one_thread
 from fedchord.engine.memory import ClientMemory
+from fedchord.engine.work import Work
 from fedchord.tensors import Tensors
 
 
@@ -29,7 +32,7 @@ class Processes:
     name = "processes"
 
     def __init__(self, work: Work, shared: Tensors, cohort: int, workers: int) -> None:
-        self._work = work
+        self.work, self._count = work, workers
         self._sizes = work.federation.train.sizes
         info = RoundInfo(0, 1, work.federation.num_clients, cohort, 1.0, 1, 0)
         upload, own, _ = work.run(0, shared, None, info, limit=0)
@@ -38,7 +41,7 @@ class Processes:
         context: Any = multiprocessing.get_context("fork")
         self._next = context.Value("i", 0)
         self._pipes: list[Connection] = []
-        self._workers: list[Any] = []
+        self.workers: list[Any] = []
         keep_freed_memory()
         for _ in range(min(workers, cohort) - 1):
             ours, theirs = context.Pipe()
@@ -46,7 +49,7 @@ class Processes:
             worker = context.Process(target=self._serve, args=(theirs,), daemon=True)
             worker.start()
             theirs.close()
-            self._workers.append(worker)
+            self.workers.append(worker)
 
     def run(self, shared: Tensors, ids: list[int], info: RoundInfo, memory: ClientMemory) -> Results:
         for name, tensor in shared.items():
@@ -62,11 +65,11 @@ class Processes:
             with one_thread():
                 self._collect(self._take_part(info, ids, order, fresh))
         except BaseException:  # nobody waits for this round any more
-            for worker in self._workers:
+            for worker in self.workers:
                 worker.terminate()
             raise
         self._arena.keep(memory, ids, info.round)
-        return self._arena.results(ids, sizes, self._work.needs_loss)
+        return self._arena.results(ids, sizes, self.work.needs_loss)
 
     def _lend(self, ids: list[int], memory: ClientMemory) -> list[bool]:
         """Put the cohort's private states where the workers see them; says which clients have none yet."""
@@ -80,7 +83,7 @@ class Processes:
 
     def _collect(self, problem: Exception | None) -> None:
         """Wait for the workers; raise what went wrong here or there."""
-        waiting = dict(zip(self._pipes, self._workers, strict=True))
+        waiting = dict(zip(self._pipes, self.workers, strict=True))
         while waiting:
             for ready in wait([*waiting, *(worker.sentinel for worker in waiting.values())]):
                 pipe = next((p for p, w in waiting.items() if ready is p or ready == w.sentinel), None)
@@ -125,21 +128,88 @@ class Processes:
     def _attempt(self, slot: int, client: int, fresh: bool, info: RoundInfo) -> Exception | None:
         try:
             own = None if fresh else {n: rows[slot].clone() for n, rows in self._arena.groups["own"].items()}
-            self._arena.write(slot, *self._work.run(client, self._shared, own, info))
+            self._arena.write(slot, *self.work.run(client, self._shared, own, info))
         except FedchordError as error:
             return error
         except Exception:
             return RuntimeError(f"client {client} failed in round {info.round}:\n{traceback.format_exc()}")
         return None
 
+    def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+        return forked(function, items, self._count)
+
     def close(self) -> None:
         for pipe in self._pipes:
             pipe.close()
-        for worker in self._workers:
+        for worker in self.workers:
             worker.join(timeout=5)
             if worker.is_alive():
                 worker.terminate()
-        self._pipes, self._workers = [], []
+        self._pipes, self.workers = [], []
+
+
+def forked(function: Callable[[Item], Found], items: Sequence[Item], workers: int) -> list[Found]:
+    """A function of every item, in this process and in others that are forked for it, one thread each.
+
+    They see everything as it is now, so that the function may be any; what it returns is pickled. Items are taken from
+    a shared counter, so that long and short ones mix.
+    """
+    count = min(workers, len(items)) - 1
+    if count < 1:
+        return one_by_one(function, items)
+    context: Any = multiprocessing.get_context("fork")
+    following = context.Value("i", 0)
+
+    def take() -> int:
+        with following.get_lock():
+            following.value += 1
+            return int(following.value) - 1
+
+    def work() -> tuple[dict[int, Found], Exception | None]:
+        made: dict[int, Found] = {}
+        while (at := take()) < len(items):
+            try:
+                made[at] = function(items[at])
+            except FedchordError as error:
+                return made, error
+            except Exception:
+                return made, RuntimeError(f"a worker failed:\n{traceback.format_exc()}")
+        return made, None
+
+    def serve(pipe: Connection) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+        torch.set_num_threads(1)
+        pipe.send_bytes(pickle.dumps(work()))  # not `send`: it would pass tensors by shared memory that ends with us
+
+    pipes, helpers = [], []
+    for _ in range(count):
+        ours, theirs = context.Pipe()
+        helper = context.Process(target=serve, args=(theirs,), daemon=True)
+        helper.start()
+        theirs.close()
+        pipes.append(ours)
+        helpers.append(helper)
+    try:
+        with one_thread():
+            found, problem = work()
+        for pipe, helper in zip(pipes, helpers, strict=True):
+            try:
+                more, wrong = pickle.loads(pipe.recv_bytes())
+            except (EOFError, OSError):
+                helper.join(timeout=5)
+                raise RuntimeError(f"a worker process ended (exit code {helper.exitcode}); is memory short?") from None
+            found, problem = found | more, problem or wrong
+    except BaseException:  # nobody waits for the others any more
+        for helper in helpers:
+            helper.terminate()
+        raise
+    finally:
+        for pipe, helper in zip(pipes, helpers, strict=True):
+            pipe.close()
+            helper.join(timeout=5)
+    if problem is not None:
+        raise problem
+    return [found[at] for at in range(len(items))]
 
 
 def can_fork() -> bool:

@@ -7,8 +7,7 @@ that `vmap` cannot take (or would take with other random numbers) are found befo
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +18,13 @@ from fedchord import rng
 from fedchord.core.local import local_round
 from fedchord.core.objective import Batch
 from fedchord.core.round import Results
-from fedchord.core.rules import Phase, RoundInfo, Upload, Visit
+from fedchord.core.rules import Log, Phase, RoundInfo, Upload, Visit
 from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.data.federation import Federation
-from fedchord.engine.executors import Arena, Work, one_thread
+from fedchord.engine.executors import Arena, Found, Item, one_by_one, one_thread
 from fedchord.engine.memory import ClientMemory
+from fedchord.engine.work import Work
 from fedchord.tensors import Tensors, stack
 
 CHUNK = 16
@@ -64,8 +64,8 @@ class Vectorised:
 
     name = "vectorised"
 
-    def __init__(self, work: Work, shared: Tensors, chunk: int = CHUNK) -> None:
-        self._work, self._chunk = work, chunk
+    def __init__(self, work: Work, chunk: int = CHUNK) -> None:
+        self.work, self._chunk = work, chunk
         self._sizes = work.federation.train.sizes
         self._arena: Arena | None = None
         self._task = traced(work.task)
@@ -79,12 +79,12 @@ class Vectorised:
                 self._run_chunk(shared, [ids[slot] for slot in slots], slots, len(ids), info, memory)
         assert self._arena is not None
         self._arena.keep(memory, ids, info.round)
-        return self._arena.results(ids, sizes, self._work.needs_loss)
+        return self._arena.results(ids, sizes, self.work.needs_loss)
 
     def _run_chunk(
         self, shared: Tensors, ids: list[int], slots: list[int], cohort: int, info: RoundInfo, memory: ClientMemory
     ) -> None:
-        work = self._work
+        work = self.work
         owns = [work.own(client, memory.get(client), shared) for client in ids]
         visit = Visit(self._task, shared, owns[0], info, ids[0], int(self._sizes[ids[0]]))
         phases = work.algorithm.client.phases(visit)
@@ -104,7 +104,7 @@ class Vectorised:
             size: Tensor,
             client: Tensor,
             key: Tensor,
-        ) -> tuple[Tensors, Tensors, Tensors, Tensors, Tensors, Tensor]:
+        ) -> tuple[list[Tensors], Tensors, Tensor]:
             counts = dict(zip(phases, steps, strict=True))
             stream = _TracedStream(work.federation, plan, (whole[0][0], whole[1][0]), size, counts)
             upload, own, loss = local_round(
@@ -120,21 +120,21 @@ class Vectorised:
                 work.needs_loss,
             )
             loss = torch.zeros(()) if loss is None else loss
-            return upload.mix, upload.carry, upload.mean, upload.stats, own, loss
+            return [upload.mix, upload.carry, upload.mean, upload.log.means, upload.log.sums], own, loss
 
         sizes = self._sizes[ids]
         # "same": a rule may draw weights in its hooks, seeded by a key; modules that draw are refused before.
         every_client = torch.func.vmap(one, randomness="same")
-        parts = every_client(every, stack(owns), plan, whole, steps, sizes, torch.tensor(ids), keys)
-        self._store(parts, slots, cohort)
-
-    def _store(self, parts: tuple[Any, ...], slots: list[int], cohort: int) -> None:
+        sent, kept, losses = every_client(every, stack(owns), plan, whole, steps, sizes, torch.tensor(ids), keys)
         for index, slot in enumerate(slots):
-            groups = [{name: tensor[index] for name, tensor in part.items()} for part in parts[:5]]
-            upload = Upload(*groups[:4])
+            mix, carry, mean, means, sums, own = ({n: t[index] for n, t in part.items()} for part in (*sent, kept))
+            upload = Upload(mix, carry, mean, Log(means, sums))
             if self._arena is None or self._arena.rows < cohort:
-                self._arena = Arena(upload, groups[4], cohort, shared_memory=False)
-            self._arena.write(slot, upload, groups[4], parts[5][index])
+                self._arena = Arena(upload, own, cohort, shared_memory=False)
+            self._arena.write(slot, upload, own, losses[index])
+
+    def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+        return one_by_one(function, items)
 
     def close(self) -> None:
         self._arena = None

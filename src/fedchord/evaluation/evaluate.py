@@ -1,38 +1,37 @@
 """The written protocol: which model is evaluated, on which clients, on which split, and how it is summarised.
 
-Every client deploys the model its rule says (`ClientRule.deploy`) and is measured on its own rows. Where the outcome is
-a synthetic set, a fresh classifier is trained on it by one fixed recipe (`synthetic.learn`), and all clients use that.
-The headline is the plain mean over clients; `std` is over clients (ddof 0); `pooled` treats all rows as one set.
+Every client deploys the model its rule says (`ClientRule.deploy`) and is measured on its own rows. The headline is the
+plain mean over clients; `std` is over clients (ddof 0); `pooled` treats all rows as one set. The work is done by an
+executor, in groups of clients that share a model, on one thread each, so that every executor finds the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from fedchord.check import fail
-from fedchord.core.rules import Algorithm, ServerState
+from fedchord.check import fail, require
 from fedchord.core.task import Task
-from fedchord.data.federation import Federation
-from fedchord.engine.memory import ClientMemory
+from fedchord.data.federation import Federation, Ragged
+from fedchord.engine.executors import Executor, one_by_one
+from fedchord.evaluation.fitted import Fitted
 from fedchord.metrics import HIGHER_IS_BETTER, by_client, find, summarise
-from fedchord.synthetic.learn import Judge, judged
-from fedchord.synthetic.set import SyntheticSet, drawn
 from fedchord.tensors import Tensors
 
 ROWS = 4096
 """How many rows go through the model at a time."""
-STATISTICS = 256
-"""How many training rows make a batch when BatchNorm statistics are recomputed."""
 POOLED = 50_000_000
 """How many scores are kept for the pooled value of metrics that need all rows at once."""
 ADDITIVE = frozenset({"top1", "top5", "loss"})
+MEAN = "plain mean over evaluated clients; std over clients, ddof 0; pooled over all rows"
 
-
-Tune = Callable[[int, Tensors | None, ServerState], Tensors | None]
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+Summary = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -40,11 +39,9 @@ class Evaluation:
     """What was measured, on what, and the values: summaries over clients and the values themselves."""
 
     protocol: dict[str, object]
-    metrics: dict[str, dict[str, float]]
+    metrics: Summary
     per_client: dict[str, Tensor]
     clients: tuple[int, ...]
-    samples: SyntheticSet | None = None
-    """The synthetic set whose classifier was measured, where the outcome is samples."""
 
     def mean(self, metric: str) -> float:
         """The plain mean of a metric over the evaluated clients."""
@@ -52,177 +49,148 @@ class Evaluation:
 
 
 def evaluate(
-    algorithm: Algorithm,
-    task: Task,
-    federation: Federation,
-    state: ServerState,
-    memory: ClientMemory,
+    fitted: Fitted,
     split: str = "test",
     metrics: tuple[str, ...] | None = None,
-    tune: Tune | None = None,
-    judge: Judge | None = None,
-    seed: int = 0,
+    executor: Executor | None = None,
+    everyone: bool = True,
 ) -> Evaluation:
-    """Measure every client's deployed model on its own rows of a split.
+    """Measure every client's deployed model on its own rows of a split, in the workers of the executor if one is given.
 
-    `tune(client, kept, state)` gives what a client deploys from; by default what it keeps. For the outcome "samples",
-    `judge` is the recipe of the classifier and `seed` that of the draw and of the classifier.
+    Where clients that never took part would first have to train (FedPer's private part), `everyone=False` leaves them
+    out and counts them: that is for evaluations on the way.
     """
-    clients = _with_rows(federation, split)
-    protocol = _protocol(algorithm, federation, state, split, len(clients))
-    if algorithm.outcome == "samples":
-        made, recipe = drawn(algorithm, task, federation, state, seed), judge or Judge()
-        learnt = judged(recipe, made, seed)
-        place = federation.columns["x"].device
-        model = {name: tensor.to(place) for name, tensor in learnt.model.items()}
-        summary, per_client = measure(learnt.task.to(place), federation, [(clients, model)], split, metrics)
-        told = {"samples": len(made.y), "classifier": recipe.told(made.shape), "classifier_loss": learnt.loss}
-        return Evaluation(protocol | told, summary, per_client, tuple(clients), made)
-    alike: list[int] = []
-    models = _by_model(algorithm, task, federation, state, memory, clients, tune)
-    summary, per_client = measure(task, federation, _noted(models, state, alike), split, metrics)
-    shared = len(alike) if algorithm.client.mixes else 0  # nothing shared: what is broadcast is the first model
-    return Evaluation(protocol | {"global_model": shared}, summary, per_client, tuple(clients))
+    rule = fitted.work.algorithm.client
+    model = fitted.work.algorithm.outcome == "model"
+    require(model, "evaluate", f"{type(rule).__name__} ends with samples, not with a model; see synthetic.judge")
+    able = fitted.clients(split)
+    clients = able if everyone else [client for client in able if not fitted.waits(client)]
+    require(bool(clients), "evaluate", "no client has taken part yet")
+    groups = list(_groups(fitted, clients, split))
+    task = fitted.work.task
+    names = checked(metrics or task.objective.metrics)
+
+    def measured(group: list[int]) -> tuple[Scored, bool]:
+        """A group of clients that share a model; whether it is the global one."""
+        model = fitted.deployed(group[0])
+        shared = model["theta"] is fitted.state.broadcast["theta"]
+        return scored(task, fitted.work.federation, group, model, split, names), shared
+
+    found = run_each(executor, measured, groups)
+    alike = sum(len(group) for group, (_, shared) in zip(groups, found, strict=True) if shared)
+    summary, per_client = summed_up(names, [part for part, _ in found])
+    counts = {"left_out": len(able) - len(clients), "global_model": alike if rule.sends else 0}
+    return Evaluation(protocol(fitted, split, len(able)) | counts, summary, per_client, tuple(clients))
 
 
-def _noted(
-    models: Iterable[tuple[list[int], Tensors]], state: ServerState, alike: list[int]
-) -> Iterator[tuple[list[int], Tensors]]:
-    """The same models; clients that deploy the global one are added to `alike`."""
-    for clients, model in models:
-        if model["theta"] is state.broadcast["theta"]:
-            alike.extend(clients)
-        yield clients, model
+def run_each(executor: Executor | None, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+    """A function of every item, by the executor or here."""
+    return one_by_one(function, items) if executor is None else executor.each(function, items)
 
 
-def _with_rows(federation: Federation, split: str) -> list[int]:
-    """The clients that can be measured."""
-    clients = federation.part(split).sizes.nonzero().flatten().tolist()
-    if not clients:
-        raise fail("evaluate", f"no client has {split} rows")
-    return clients
-
-
-def everyone(
-    task: Task, federation: Federation, model: Tensors, split: str = "test", metrics: tuple[str, ...] | None = None
-) -> dict[str, dict[str, float]]:
-    """The summary over clients if all use one model."""
-    return measure(task, federation, [(_with_rows(federation, split), model)], split, metrics)[0]
-
-
-def measure(
-    task: Task,
-    federation: Federation,
-    models: Iterable[tuple[list[int], Tensors]],
-    split: str,
-    metrics: tuple[str, ...] | None = None,
-) -> tuple[dict[str, dict[str, float]], dict[str, Tensor]]:
-    """Metrics of clients, given in groups that share a model: summaries over clients, and the values by client."""
-    names, rows = metrics or task.objective.metrics, federation.part(split)
-    for name in names:
+def checked(metrics: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of metrics; an unknown one is an error."""
+    for name in metrics:
         find(name)
-    values: dict[str, list[Tensor]] = {name: [] for name in names}
-    kept: list[tuple[Tensor, Tensor]] = []
-    counted: list[Tensor] = []
-    at_once = task.objective.rows or ROWS
-    for group, model in models:
-        for part in _pieces(group, rows.sizes, at_once):
-            scores, labels, units = predicted(
-                task, federation, model, torch.cat([rows[client] for client in part]), at_once
-            )
-            counted.append(_counts(units, rows.sizes[part], len(labels)))
-            offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counted[-1].cumsum(0)])
-            for name, value in by_client(names, scores, labels, offsets).items():
-                values[name].append(value)
-            if not ADDITIVE.issuperset(names):
-                kept.append((scores, labels))
-    per_client = {name: torch.cat(parts) for name, parts in values.items()}
-    sizes = torch.cat(counted).double()
-    pooled = _pooled(names, per_client, sizes, kept)
-    summary = {n: summarise(v, sizes, n in HIGHER_IS_BETTER) | {"pooled": pooled[n]} for n, v in per_client.items()}
-    return summary, per_client
+    return metrics
 
 
-def _protocol(
-    algorithm: Algorithm, federation: Federation, state: ServerState, split: str, evaluated: int
-) -> dict[str, object]:
+def protocol(fitted: Fitted, split: str, evaluated: int) -> dict[str, object]:
+    """What the numbers are about."""
+    algorithm, clients = fitted.work.algorithm, fitted.work.federation.num_clients
     return {
-        "model": algorithm.client.deploys,
+        "model": algorithm.client.deploys.words,
+        "deploys": algorithm.client.deploys.kind,
         "split": split,
-        "round": state.round,
-        "clients": federation.num_clients,
+        "round": fitted.state.round,
+        "clients": clients,
         "evaluated": evaluated,
-        "without_rows": federation.num_clients - evaluated,
-        "never_sampled": int((state.visits == 0).sum()),
+        "without_rows": clients - evaluated,
+        "never_sampled": int((fitted.state.visits == 0).sum()),
+        "left_out": 0,
         "global_model": 0,
-        "mean": "plain mean over evaluated clients; std over clients, ddof 0; pooled over all rows",
+        "mean": MEAN,
     }
 
 
-def deployed(
-    algorithm: Algorithm,
+def everyone(
     task: Task,
     federation: Federation,
-    state: ServerState,
-    client: int,
-    own: Tensors | None,
-    tune: Tune | None = None,
-) -> Tensors:
-    """The model a client deploys, {"theta", "buffers"}, from what it keeps (None: it never trained).
-
-    A rule that mixes models gives no buffers: the statistics are then recomputed on the client's training rows.
-    """
-    model = algorithm.client.deploy(task, state.broadcast, tune(client, own, state) if tune else own)
-    if "buffers" not in model:
-        model = model | {"buffers": recalibrated(task, federation, client, model["theta"])}
-    return model
-
-
-def recalibrated(task: Task, federation: Federation, client: int, theta: Tensor) -> Tensor:
-    """BatchNorm statistics of a model, recomputed on a client's training rows (empty where the model has none)."""
-    if not task.buffers.size:
-        return torch.zeros(0, device=theta.device)
-    return task.statistics(theta, (federation.batch(rows) for rows in federation.train[client].split(STATISTICS)))
+    model: Tensors,
+    split: str = "test",
+    metrics: tuple[str, ...] | None = None,
+    executor: Executor | None = None,
+) -> tuple[Summary, dict[str, Tensor], tuple[int, ...]]:
+    """What all clients measure if they use one model: summaries, values by client, and which clients."""
+    clients: list[int] = federation.part(split).sizes.nonzero().flatten().tolist()
+    if not clients:
+        raise fail("evaluate", f"no client has {split} rows")
+    names = checked(metrics or task.objective.metrics)
+    pieces = list(_pieces(clients, federation.part(split), task.objective.rows or ROWS))
+    parts = run_each(executor, lambda piece: scored(task, federation, piece, model, split, names), pieces)
+    return *summed_up(names, parts), tuple(clients)
 
 
-def _by_model(
-    algorithm: Algorithm,
-    task: Task,
-    federation: Federation,
-    state: ServerState,
-    memory: ClientMemory,
-    clients: list[int],
-    tune: Tune | None,
-) -> Iterator[tuple[list[int], Tensors]]:
-    """Clients in runs that deploy the very same model, so that a shared model is used once for many."""
-    group: list[int] = []
+def _groups(fitted: Fitted, clients: list[int], split: str) -> Iterator[list[int]]:
+    """Clients in runs that deploy the very same model, so that a shared model is used once for many rows."""
+    rows, at_once = fitted.work.federation.part(split), fitted.work.task.objective.rows or ROWS
+    run: list[int] = []
     current: Tensors | None = None
     for client in clients:
-        own = None
-        if state.visits[client] > 0:
-            own = memory.get(client) or {}
-        model = deployed(algorithm, task, federation, state, client, own, tune)
-        if current is not None and any(model[name] is not current[name] for name in ("theta", "buffers")):
-            yield group, current
-            group = []
-        group.append(client)
-        current = model
-    if current is not None:
-        yield group, current
+        point = None if fitted.tunes(client) else fitted.point(client)
+        whole = point if isinstance(point, dict) and "buffers" in point else None
+        same = whole is not None and current is not None and all(whole[n] is current[n] for n in ("theta", "buffers"))
+        if not same:
+            yield from _pieces(run, rows, at_once)
+            run = []
+        run.append(client)
+        current = whole
+    yield from _pieces(run, rows, at_once)
 
 
-def _pieces(clients: list[int], sizes: Tensor, at_once: int) -> Iterator[list[int]]:
+def _pieces(clients: list[int], rows: Ragged, at_once: int) -> Iterator[list[int]]:
     """Clients in pieces of about so many rows."""
     piece: list[int] = []
     count = 0
     for client in clients:
         piece.append(client)
-        count += int(sizes[client])
+        count += len(rows[client])
         if count >= at_once:
             yield piece
             piece, count = [], 0
     if piece:
         yield piece
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Metrics by client, how many labels each client has, and the scores where a metric needs all of them at once."""
+
+    values: dict[str, Tensor]
+    counts: Tensor
+    kept: tuple[Tensor, Tensor] | None
+
+
+def scored(
+    task: Task, federation: Federation, clients: list[int], model: Tensors, split: str, names: tuple[str, ...]
+) -> Scored:
+    """The metrics of clients that share a model."""
+    rows = federation.part(split)
+    numbers = torch.cat([rows[client] for client in clients])
+    scores, labels, units = predicted(task, federation, model, numbers, task.objective.rows or ROWS)
+    counts = _counts(units, rows.sizes[clients], len(labels))
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    values = by_client(names, scores, labels, offsets)
+    return Scored(values, counts, None if ADDITIVE.issuperset(names) else (scores, labels))
+
+
+def summed_up(names: tuple[str, ...], parts: Sequence[Scored]) -> tuple[Summary, dict[str, Tensor]]:
+    """Summaries over all clients, and the values by client."""
+    per_client = {name: torch.cat([part.values[name] for part in parts]) for name in names}
+    sizes = torch.cat([part.counts for part in parts]).double()
+    pooled = _pooled(names, per_client, sizes, [part.kept for part in parts if part.kept is not None])
+    summary = {n: summarise(v, sizes, n in HIGHER_IS_BETTER) | {"pooled": pooled[n]} for n, v in per_client.items()}
+    return summary, per_client
 
 
 def predicted(
@@ -254,10 +222,15 @@ def _pooled(
     names: tuple[str, ...], per_client: dict[str, Tensor], sizes: Tensor, kept: list[tuple[Tensor, Tensor]]
 ) -> dict[str, float]:
     """Each metric on all rows as one set; additive ones are size-weighted means, the others need all scores."""
-    pooled = {n: float((per_client[n] * sizes).sum() / sizes.sum()) for n in names if n in ADDITIVE}
+    pooled = {n: _weighted(per_client[n], sizes) for n in names if n in ADDITIVE}
     rest = tuple(name for name in names if name not in ADDITIVE)
     if not rest or sum(scores.numel() for scores, _ in kept) > POOLED:
         return pooled | dict.fromkeys(rest, float("nan"))
     scores, labels = torch.cat([s for s, _ in kept]), torch.cat([y for _, y in kept])
     whole = by_client(rest, scores, labels, torch.tensor([0, len(labels)]))
     return pooled | {name: float(value[0]) for name, value in whole.items()}
+
+
+def _weighted(values: Tensor, sizes: Tensor) -> float:
+    """The mean weighted by sizes; a client with nothing to count has no say."""
+    return float(torch.where(sizes > 0, values * sizes, 0.0).sum() / sizes.sum())

@@ -13,13 +13,14 @@ import torch
 
 from fedchord import check, rng
 from fedchord.clients.finetune import FineTune
-from fedchord.core.rules import Algorithm, ServerState, shared_model
-from fedchord.core.task import Task
+from fedchord.core.rules import Algorithm, Line, shared_model
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
-from fedchord.engine.executors import Work
+from fedchord.engine.executors import Executor
 from fedchord.engine.memory import ClientMemory
+from fedchord.engine.work import Work
 from fedchord.evaluation.evaluate import Evaluation, evaluate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.mixing.static import BySize
 from fedchord.servers.step import Step
 from fedchord.tensors import Tensors
@@ -67,14 +68,12 @@ def divide(federation: Federation, newcomers: int | float, seed: int = 0) -> tup
 
 
 def welcome(
-    algorithm: Algorithm,
-    task: Task,
+    fitted: Fitted,
     newcomers: Federation,
-    state: ServerState,
     training: Training,
     epochs: int = 1,
-    seed: int = 0,
     metrics: tuple[str, ...] | None = None,
+    executor: Executor | None = None,
 ) -> Welcome:
     """Measure newcomers with the model of a finished run, before and after `epochs` of plain local training.
 
@@ -84,14 +83,18 @@ def welcome(
     run that was never sampled trains the rest alone). With `local`, which shares nothing, it is the first model.
     """
     check.whole("run", "newcomer_epochs", epochs)
-    model, words = _received(algorithm, task, state)
-    twin = replace(state, broadcast=model, visits=torch.zeros(newcomers.num_clients, dtype=torch.int32))
-    work = Work(_plain(epochs), task, newcomers, training, seed)
-    measured = [
-        evaluate(_plain(n), task, newcomers, twin, ClientMemory(), metrics=metrics, tune=work.tune if n else None)
+    model, words = _received(fitted)
+    visits = torch.zeros(newcomers.num_clients, dtype=torch.int32)
+    state = replace(fitted.state, broadcast=model, visits=visits)
+    received, tuned = (
+        evaluate(
+            Fitted(Work(_plain(n), fitted.work.task, newcomers, training, fitted.work.seed), state, ClientMemory()),
+            metrics=metrics,
+            executor=executor,
+        )
         for n in (0, epochs)
-    ]
-    return Welcome(words, epochs, *measured)
+    )
+    return Welcome(words, epochs, received, tuned)
 
 
 def _plain(epochs: int) -> Algorithm:
@@ -99,14 +102,16 @@ def _plain(epochs: int) -> Algorithm:
     return Algorithm(FineTune(tune_epochs=epochs), BySize(), Step())
 
 
-def _received(algorithm: Algorithm, task: Task, state: ServerState) -> tuple[Tensors, str]:
+def _received(fitted: Fitted) -> tuple[Tensors, str]:
     """The whole model a newcomer gets, and what it is."""
-    rule, shared = algorithm.client, state.broadcast
+    algorithm, task, shared = fitted.work.algorithm, fitted.work.task, fitted.state.broadcast
     check.require(
-        rule.outcome == "model", "run", f"newcomers need a method that ends with a model, got {algorithm.name}"
+        algorithm.outcome == "model", "run", f"newcomers need a method that ends with a model, got {algorithm.name}"
     )
-    if not rule.mixes:
+    if not algorithm.client.sends:
         return shared_model(shared), "the first model, since nothing is shared"
     if len(shared["theta"]) == task.layout.size:
         return shared_model(shared), "the global model"
-    return rule.deploy(task, shared, None), "the shared part of the global model with an untrained rest"
+    untrained = algorithm.client.deploy(task, shared, None)
+    assert not isinstance(untrained, Line)  # a line has two whole models
+    return untrained, "the shared part of the global model with an untrained rest"

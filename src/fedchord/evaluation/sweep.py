@@ -26,15 +26,16 @@ import torch
 from torch import Tensor
 
 from fedchord.check import require
-from fedchord.core.rules import Algorithm, ClientRule, ServerState
-from fedchord.core.task import Task
+from fedchord.core.rules import LINE, Line
 from fedchord.data.federation import Federation
-from fedchord.engine.memory import ClientMemory
-from fedchord.evaluation.evaluate import ROWS, Tune, deployed, predicted, recalibrated
+from fedchord.engine.executors import Executor
+from fedchord.evaluation.evaluate import ROWS, predicted, run_each
+from fedchord.evaluation.fitted import Fitted
 from fedchord.metrics import HIGHER_IS_BETTER, by_client, find
-from fedchord.tensors import Tensors
 
 LAMBDAS = tuple(i / 10 for i in range(11))
+CLIENTS_AT_A_TIME = 8
+"""How many clients a worker takes at a time."""
 WAITING = 1 << 20
 """How many scores are collected before the metric is computed."""
 
@@ -100,43 +101,30 @@ class Sweep:
 
 
 def sweep(
-    algorithm: Algorithm,
-    task: Task,
-    federation: Federation,
-    state: ServerState,
-    memory: ClientMemory,
+    fitted: Fitted,
     metric: str = "top1",
     lambdas: tuple[float, ...] = LAMBDAS,
-    tune: Tune | None = None,
+    executor: Executor | None = None,
 ) -> Sweep | None:
-    """Measure every client along its line; None if no client has two models."""
+    """Measure every client along its line, in the workers of the executor if one is given; None if no client has two
+    models."""
     find(metric)
     check_lambdas(lambdas)
-    if type(algorithm.client).endpoints is ClientRule.endpoints:  # one model: there is nothing to measure
+    if fitted.work.algorithm.client.deploys.kind != LINE:  # one model: there is nothing to measure
         return None
-    clients = federation.test.sizes.nonzero().flatten().tolist()
-    chosen = bool(clients) and not unvalidated(federation)
-    splits = ("test", "validation") if chosen else ("test",)
-    wanted = {"test": (metric,), "validation": tuple(dict.fromkeys((metric, "loss")))}
-    measured = {split: _Measured(wanted[split], len(lambdas)) for split in splits}
-    two_ended, at_once = [], task.objective.rows or ROWS
-    for client in clients:
-        own = (memory.get(client) or {}) if state.visits[client] > 0 else None
-        own = tune(client, own, state) if tune else own
-        ends = algorithm.client.endpoints(task, state.broadcast, own)
-        two_ended.append(ends is not None)
-        one = deployed(algorithm, task, federation, state, client, own) if ends is None else None
-        for split in splits:
-            rows = federation.part(split)[client]
-            if one is not None:
-                scores, labels, _ = predicted(task, federation, one, rows, at_once)
-                measured[split].add(scores[None], labels[None], len(lambdas))
-            elif ends is not None:
-                for points in _along(task, federation, client, ends, rows, lambdas, at_once):
-                    measured[split].add(*points)
+    clients: list[int] = fitted.work.federation.test.sizes.nonzero().flatten().tolist()
+    chosen = bool(clients) and not unvalidated(fitted.work.federation)
+    wanted = {"test": (metric,)} | ({"validation": tuple(dict.fromkeys((metric, "loss")))} if chosen else {})
+    parts = run_each(
+        executor, lambda part: _measured(fitted, part, lambdas, wanted), _shares(clients, CLIENTS_AT_A_TIME)
+    )
+    two_ended = [ended for ends, _ in parts for ended in ends]
     if not any(two_ended):
         return None
-    tables = {split: part.tables() for split, part in measured.items()}
+    tables = {
+        split: {name: torch.cat([found[split][name] for _, found in parts]) for name in names}
+        for split, names in wanted.items()
+    }
     held = tables.get("validation", {})
     return Sweep(
         metric,
@@ -147,6 +135,32 @@ def sweep(
         torch.tensor(two_ended),
         held.get("loss"),
     )
+
+
+def _shares(clients: list[int], size: int) -> list[list[int]]:
+    return [clients[start : start + size] for start in range(0, len(clients), size)]
+
+
+def _measured(
+    fitted: Fitted, clients: list[int], lambdas: tuple[float, ...], wanted: dict[str, tuple[str, ...]]
+) -> tuple[list[bool], dict[str, dict[str, Tensor]]]:
+    """Some clients: which have two models, and their metrics by split, (clients, points)."""
+    work, ended = fitted.work, []
+    found = {split: _Collected(metrics, len(lambdas)) for split, metrics in wanted.items()}
+    at_once = work.task.objective.rows or ROWS
+    for client in clients:
+        point = fitted.point(client)
+        ended.append(isinstance(point, Line))
+        model = None if isinstance(point, Line) else fitted.model(client, point)
+        for split, collected in found.items():
+            rows = work.federation.part(split)[client]
+            if isinstance(point, Line):
+                for scores, labels in _along(fitted, client, point, rows, lambdas, at_once):
+                    collected.add(scores, labels)
+            elif model is not None:
+                scores, labels, _ = predicted(work.task, work.federation, model, rows, at_once)
+                collected.add(scores[None], labels[None], len(lambdas))
+    return ended, {split: collected.tables() for split, collected in found.items()}
 
 
 def check_lambdas(lambdas: tuple[float, ...], owner: str = "sweep") -> None:
@@ -170,7 +184,7 @@ def unvalidated(federation: Federation) -> str:
     return f"{without} of {total} clients have no validation row, so no lambda is chosen; each needs 3 rows or more"
 
 
-class _Measured:
+class _Collected:
     """Metrics of many models on many clients, computed for several clients at a time."""
 
     def __init__(self, metrics: tuple[str, ...], points: int) -> None:
@@ -204,27 +218,29 @@ class _Measured:
 
 
 def _along(
-    task: Task,
-    federation: Federation,
-    client: int,
-    ends: tuple[Tensors, Tensors],
-    rows: Tensor,
-    lambdas: tuple[float, ...],
-    at_once: int,
+    fitted: Fitted, client: int, line: Line, rows: Tensor, lambdas: tuple[float, ...], at_once: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """One client's scores and labels at every lam, for several points at a time."""
-    near, far = ends[0]["theta"], ends[1]["theta"]
-    if task.dense is None:
-        for lam in lambdas:
-            theta = torch.lerp(near, far, lam)
-            model = {"theta": theta, "buffers": recalibrated(task, federation, client, theta)}
-            scores, labels, _ = predicted(task, federation, model, rows, at_once)
-            yield scores[None], labels[None]
-        return
-    grid, parts = torch.tensor(lambdas, device=near.device), []
+    task, federation = fitted.work.task, fitted.work.federation
+    grid, parts = torch.tensor(lambdas, device=line.near.device), []
     for part in rows.split(at_once):
         batch = federation.batch(part)
-        points = [task.objective.predictions(out, batch) for out in task.dense.along(near, far, batch["x"], grid)]
+        outputs = task.along(line.near, line.far, batch, grid)
+        if outputs is None:
+            yield from _one_by_one(fitted, client, line, rows, lambdas, at_once)
+            return
+        points = [task.objective.predictions(out, batch) for out in outputs]
         parts.append([torch.stack(column) for column in zip(*points, strict=True)])
     scores, labels = parts[0] if len(parts) == 1 else (torch.cat(column, 1) for column in zip(*parts, strict=True))
     yield scores.cpu(), labels.cpu()
+
+
+def _one_by_one(
+    fitted: Fitted, client: int, line: Line, rows: Tensor, lambdas: tuple[float, ...], at_once: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The same, one mixed model after another."""
+    for lam in lambdas:
+        theta = torch.lerp(line.near, line.far, lam)
+        model = {"theta": theta, "buffers": fitted.statistics(client, theta)}
+        scores, labels, _ = predicted(fitted.work.task, fitted.work.federation, model, rows, at_once)
+        yield scores[None], labels[None]

@@ -22,14 +22,14 @@ from fedchord import catalog, check, models
 from fedchord.check import fail, require, unknown
 from fedchord.core.objective import BINARY, CLASSIFICATION, TOKENS, weighted
 from fedchord.core.round import Plan
-from fedchord.core.rules import Algorithm
+from fedchord.core.rules import Algorithm, SamplesRule
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data import PARTITIONS, SOURCES, federate, make_partition
 from fedchord.data import load as load_source
 from fedchord.data.noise import KINDS
 from fedchord.data.split import split_sizes
-from fedchord.engine.simulate import EXECUTORS
+from fedchord.engine.executors import EXECUTORS
 from fedchord.evaluation.newcomers import count
 from fedchord.evaluation.sweep import LAMBDAS, check_lambdas
 from fedchord.experiments.files import is_file, read_file
@@ -219,8 +219,7 @@ class RunConfig:
 
     def _usual_model(self) -> str:
         """The model unless one is named: by the method, else by the data."""
-        rule = self.algorithm().client
-        usual = catalog.METHODS[self.method].model or rule.usual
+        usual = catalog.METHODS[self.method].model
         table = self.data in TABLES or self.data.endswith(".csv")
         if usual and (usual in models.GENERATIVE or not table):
             return usual
@@ -310,13 +309,14 @@ class RunConfig:
         """The model and its loss, for the shapes of a federation; two classes are one logit with a sigmoid, but two
         for methods that end with samples."""
         name, shape = self.choices()["model"], federation.shape
-        rule = self.algorithm().client
-        binary = federation.classes == 2 and rule.outcome == "model"
+        algorithm = self.algorithm()
+        binary = federation.classes == 2 and algorithm.outcome == "model"
         outputs = 1 if binary else federation.classes
         objective = TOKENS if federation.columns["y"].ndim == 2 else BINARY if binary else CLASSIFICATION
         objective = weighted(objective) if self.class_weights else objective
-        inputs = federation.inputs if rule.outcome == "samples" else None
-        task = Task(lambda: models.build(name, shape, outputs, rule.options()), objective, inputs=inputs)
+        options = algorithm.client.options() if isinstance(algorithm.client, SamplesRule) else {}
+        inputs = federation.inputs if algorithm.outcome == "samples" else None
+        task = Task(lambda: models.build(name, shape, outputs, options), objective, inputs=inputs)
         parts = [part for _, part in task.named_modules()]
         tokens = not federation.batch(torch.zeros(1, dtype=torch.int64))["x"].is_floating_point()
         if tokens and not any(isinstance(part, nn.Embedding) for part in parts):
@@ -368,7 +368,7 @@ class RunConfig:
 
     def _check_network(self, model: str) -> None:
         """A method that draws from a network trains that kind of network, and no other method does."""
-        usual = self.algorithm().client.usual
+        usual = catalog.METHODS[self.method].model
         if usual in models.GENERATIVE:
             require(model == usual, "run", f"{self.method} trains the network {usual}, got model={self.model}")
         elif model in models.GENERATIVE:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from fedchord.check import FedchordError, require
-from fedchord.experiments.run import load_model
+from fedchord.engine import checkpoint
+from fedchord.engine.memory import ClientMemory
+from fedchord.evaluation.fitted import Fitted
+from fedchord.experiments.folder import RunFolder
+from fedchord.experiments.parts import Parts
+from fedchord.tensors import Tensors
 
+Report = Callable[[str], None]
 SUFFIXES = (".pt", ".pth", ".safetensors")
 
 
@@ -37,3 +44,30 @@ def export(folder: str | Path, client: int | None = None, to: str | Path | None 
         *lines,
         f"wrote {file}: {whose}, {sum(t.numel() for t in state.values()):,} numbers in {len(state)} tensors",
     ]
+
+
+def load_model(path: str | Path, client: int | None = None, report: Report = lambda line: None) -> Tensors:
+    """The model of a run as a plain state_dict: the global one, or the one a client would use."""
+    folder = RunFolder(path)
+    config = folder.read_config()
+    parts, memory = Parts.build(config, "cpu"), ClientMemory()
+    clients = parts.federation.num_clients
+    ends = parts.algorithm.outcome == "model"
+    require(ends, "export", f"{config.method} ends with samples, not with a model; write fedchord synth export {path}")
+    if client is None:
+        shares = bool(parts.algorithm.client.sends)
+        require(shares, "export", f"{config.method} has no shared model; name a client")
+    else:
+        require(0 <= client < clients, "export", f"client must be a number from 0 to {clients - 1}, got {client}")
+    found = checkpoint.load(folder.checkpoints, memory, config.fingerprint())
+    if found is None:
+        raise FedchordError(f"{path}: has no checkpoint yet")
+    for problem in found.problems:
+        report(f"{problem}; taking the one before")
+    report(f"{config.method} after round {found.state.round} of {config.rounds}")
+    model = found.state.broadcast if client is None else Fitted(parts.work, found.state, memory).deployed(client)
+    if client is not None and found.state.visits[client] == 0:
+        report(f"client {client} was never sampled")
+    whole = len(model["theta"]) == parts.task.layout.size
+    require(whole, "export", f"{config.method} shares only a part of the model; name a client")
+    return parts.task.state_dict(model["theta"], model["buffers"])

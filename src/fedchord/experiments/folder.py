@@ -19,6 +19,9 @@ from typing import Any
 
 from fedchord.check import FedchordError
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.own import MADE, fingerprint_of
+from fedchord.experiments.parts import Settings
+from fedchord.experiments.settings import read_toml
 from fedchord.synthetic.look import grid
 from fedchord.synthetic.look import write as write_picture
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
@@ -52,14 +55,28 @@ class RunFolder:
 
     # -- settings --------------------------------------------------------------------------------------------------
 
-    def read_config(self) -> RunConfig:
-        """The settings of the run that is here; `out` is this folder, wherever it stood when the run began."""
+    def read_values(self) -> dict[str, Any]:
+        """The settings of the run that is here by key, whether they are the command's or those of own objects."""
         if not self.config.is_file():
             what = "has no config.toml, so it holds no run" if self.path.is_dir() else "no such folder"
             raise FedchordError(f"{self.path}: {what}")
-        return RunConfig.from_toml(self.config).with_values(out=str(self.path))
+        return read_toml(self.config)
 
-    def begin(self, config: RunConfig) -> None:
+    def read_config(self) -> RunConfig:
+        """The settings of the run that is here; `out` is this folder, wherever it stood when the run began."""
+        values = self.read_values()
+        if values.get("made") == MADE:
+            raise FedchordError(
+                f"{self.path}: was made in Python of own objects; go on with fedchord.run(..., resume=True) there"
+            )
+        return RunConfig.from_values(values).with_values(out=str(self.path))
+
+    def fingerprint(self) -> str:
+        """The fingerprint of the run that is here."""
+        values = self.read_values()
+        return fingerprint_of(values) if values.get("made") == MADE else self.read_config().fingerprint()
+
+    def begin(self, config: Settings) -> None:
         """Make the folder of a new run."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -74,20 +91,22 @@ class RunFolder:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
 
-    def refuse(self, config: RunConfig) -> None:
-        """The error where `out` is not free."""
+    def refuse(self, fingerprint: str) -> None:
+        """The error where `out` is not free; `fingerprint` is that of the run that wants it."""
         if self.path.is_file():
             raise FedchordError(f"out: {self.path} is a file, not a folder")
         if not self.holds_run:
             return
         try:
-            held = self.read_config()
+            values, held = self.read_values(), self.fingerprint()
         except FedchordError:
             raise FedchordError(f"{self.path} already holds a run, whose config.toml cannot be read") from None
-        which = f"(method {held.algorithm().name}, seed {held.seed})"
+        which = f"(method {_name(values)}, seed {values.get('seed', 0)})"
         if not self.finished:
-            raise FedchordError(f"{self.path} already holds a run {which}; choose another out, or {self.hint}")
-        same = "this run" if held.fingerprint() == config.fingerprint() else "another run"
+            own = values.get("made") == MADE
+            hint = "go on with: fedchord.run(..., resume=True)" if own else self.hint
+            raise FedchordError(f"{self.path} already holds a run {which}; choose another out, or {hint}")
+        same = "this run" if held == fingerprint else "another run"
         see = f"fedchord table {self.path}"
         raise FedchordError(
             f"{self.path} already holds {same}, finished {which}; choose another out, or see it with: {see}"
@@ -166,6 +185,13 @@ class RunFolder:
         """
         if logged + 1 in self.checkpoint_rounds():
             shutil.rmtree(self.checkpoints / f"round-{logged + 1:06d}", ignore_errors=True)
+
+
+def _name(values: dict[str, Any]) -> str:
+    """The method and what was exchanged in it."""
+    own = values.get("made") == MADE
+    parts = [f"{key}={values[key]}" for key in ("mixing", "server") if key in values and not own]
+    return " ".join([str(values.get("method", "?")), *parts])
 
 
 def encode(line: Line) -> str:

@@ -1,87 +1,146 @@
-"""What a run is made of, built from its settings."""
+"""What a run is made of: its settings, the work it does, and what is measured when training is over."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from fedchord.core.rules import Algorithm, ServerState
+from fedchord.core.round import Plan
+from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
-from fedchord.engine.executors import Work
-from fedchord.engine.memory import ClientMemory
-from fedchord.engine.simulate import pick_device
-from fedchord.evaluation.evaluate import Evaluation, deployed, evaluate
+from fedchord.engine.executors import Executor
+from fedchord.engine.work import Work
+from fedchord.evaluation.evaluate import Evaluation, evaluate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.newcomers import Welcome, divide, welcome
 from fedchord.evaluation.sweep import Sweep, sweep
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.settings import Scalar
 from fedchord.experiments.synthesis import synthesis
-from fedchord.synthetic.set import SyntheticSet, drawn
-from fedchord.tensors import Tensors
+from fedchord.synthetic.judge import judge
+from fedchord.synthetic.learn import Judge
+from fedchord.synthetic.set import SyntheticSet
+
+
+class Settings(Protocol):
+    """What a run reads of its settings: those of the command (`RunConfig`), or of objects in Python (`OwnConfig`)."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def parameters(self) -> tuple[tuple[str, Scalar], ...]: ...
+    @property
+    def rounds(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def lr(self) -> float: ...
+    @property
+    def validation(self) -> float: ...
+    @property
+    def sweep_lambdas(self) -> tuple[float, ...] | None: ...
+    @property
+    def judge_features(self) -> str | None: ...
+    @property
+    def judge_privacy(self) -> bool | None: ...
+    @property
+    def executor(self) -> str: ...
+    @property
+    def workers(self) -> int | None: ...
+    @property
+    def checkpoint_every(self) -> int: ...
+    @property
+    def out(self) -> str | None: ...
+    def values(self) -> dict[str, Any]:
+        """All settings by key."""
+
+    def choices(self) -> dict[str, Any]:
+        """Those that are chosen from the others: model, eval_every, newcomer_epochs."""
+
+    def to_toml(self) -> str:
+        """All settings as a file."""
+
+    def fingerprint(self) -> str:
+        """A hash of everything that changes the result."""
+
+    def plan(self) -> Plan:
+        """Rounds, cohort and seed."""
+
+    def lambdas(self) -> tuple[float, ...]:
+        """Where models with two ends are measured."""
+
+    def judged_by(self) -> Judge:
+        """The recipe of the classifier that measures synthetic samples."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of."""
+    """A run before it starts: settings, the work, the training settings as they were asked for, late clients."""
 
-    config: RunConfig
-    algorithm: Algorithm
-    federation: Federation
-    task: Task
+    config: Settings
+    work: Work
     training: Training
     newcomers: Federation | None = None
+    metrics: tuple[str, ...] | None = None
 
     @staticmethod
     def build(config: RunConfig, device: str | None = None) -> Parts:
         """Read the data and build everything, on the run's device unless told otherwise; mistakes are told here."""
         federation, late = divide(config.federation(), config.newcomers or 0, config.seed)
         config.plan().size(federation.num_clients)
-        place, task = pick_device(device or config.device), config.task(federation)
-        late = late and late.to(place)
-        return Parts(config, config.algorithm(), federation.to(place), task.to(place), config.training(), late)
+        asked, task = config.training(), config.task(federation)
+        work = Work.of(config.algorithm(), task, federation, asked, config.seed, device or config.device)
+        return Parts(config, work, asked, late and late.to(work.task.device))
 
     @property
-    def work(self) -> Work:
-        """What the engine works with; the training settings are those of the rule."""
-        training = self.algorithm.client.local(self.training)
-        return Work(self.algorithm, self.task, self.federation, training, self.config.seed)
+    def algorithm(self) -> Algorithm:
+        """The three rules."""
+        return self.work.algorithm
 
-    def deployed(self, state: ServerState, memory: ClientMemory, client: int) -> Tensors:
-        """The model a client would use."""
-        own = (memory.get(client) or {}) if state.visits[client] > 0 else None
-        return deployed(self.algorithm, self.task, self.federation, state, client, own, self.work.tune)
+    @property
+    def federation(self) -> Federation:
+        """The clients that train."""
+        return self.work.federation
 
-    def measured(self, state: ServerState, memory: ClientMemory) -> Evaluation:
-        """Every client's deployed model on its own test rows."""
-        judge, seed, tune = self.config.judged_by(), self.config.seed, self.work.tune
-        return evaluate(self.algorithm, self.task, self.federation, state, memory, tune=tune, judge=judge, seed=seed)
+    @property
+    def task(self) -> Task:
+        """What is learnt."""
+        return self.work.task
 
-    def drawn(self, state: ServerState) -> SyntheticSet:
-        """The synthetic set of the server, for methods that end with samples."""
-        return drawn(self.algorithm, self.task, self.federation, state, self.config.seed)
+    def measured(
+        self, fitted: Fitted, executor: Executor | None = None, last: bool = True
+    ) -> tuple[Evaluation, SyntheticSet | None]:
+        """Every client's model on its own test rows, and the synthetic set behind it where the outcome is samples.
 
-    def looked(self, evaluation: Evaluation, lines: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+        On the way (`last` false) clients that would first have to train because they never took part are left out.
+        """
+        if self.algorithm.outcome == "samples":
+            return judge(fitted, self.config.judged_by(), metrics=self.metrics, executor=executor)
+        return evaluate(fitted, metrics=self.metrics, executor=executor, everyone=last), None
+
+    def looked(
+        self, made: SyntheticSet | None, evaluation: Evaluation, lines: Sequence[dict[str, Any]]
+    ) -> dict[str, Any] | None:
         """Bounds, quality, privacy and bytes of a synthetic set, for methods that end with samples."""
-        made = evaluation.samples
         return None if made is None else synthesis(self, made, lines, headline(tuple(evaluation.metrics)))
 
-    def swept(self, state: ServerState, memory: ClientMemory, metric: str = "") -> Sweep | None:
+    def swept(self, fitted: Fitted, metric: str = "", executor: Executor | None = None) -> Sweep | None:
         """A metric (the headline) along lambda, for methods with two models."""
         if self.algorithm.outcome == "samples":
             return None
-        metric, lambdas = metric or headline(self.task.objective.metrics), self.config.lambdas()
-        return sweep(self.algorithm, self.task, self.federation, state, memory, metric, lambdas, self.work.tune)
+        return sweep(fitted, metric or headline(self.task.objective.metrics), self.config.lambdas(), executor)
 
-    def welcomed(self, state: ServerState) -> Welcome | None:
+    def welcomed(self, fitted: Fitted, executor: Executor | None = None) -> Welcome | None:
         """What the newcomers measure with the last model, if there are any."""
         if self.newcomers is None:
             return None
-        epochs, seed = self.config.choices()["newcomer_epochs"], self.config.seed
-        return welcome(self.algorithm, self.task, self.newcomers, state, self.training, epochs, seed)
+        epochs = self.config.choices()["newcomer_epochs"]
+        return welcome(fitted, self.newcomers, self.training, epochs, self.metrics, executor)
 
 
 def headline(metrics: Sequence[str]) -> str:
-    """The metric to show first: AUROC where it is measured, else top-1 accuracy."""
-    return "auroc" if "auroc" in metrics else "top1"
+    """The metric to show first: AUROC where it is measured, else top-1 accuracy, else the first there is."""
+    return next((name for name in ("auroc", "top1") if name in metrics), metrics[0] if metrics else "top1")

@@ -1,70 +1,124 @@
-"""Runs: from settings to results, in a folder or without one; going on after an interruption; taking a model out."""
+"""Runs: from settings, or from objects in Python, to results, in a folder or without one; going on after a stop.
+
+A `Run` trains by `simulate` and does the rest itself: it evaluates, writes checkpoints and a line per round, warns, and
+at the end sweeps, measures newcomers and sums up, all in the workers of one executor.
+"""
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fedchord.check import FedchordError, require
-from fedchord.core.rules import ServerState
-from fedchord.engine import checkpoint
+from fedchord import check
+from fedchord.check import FedchordError
+from fedchord.core.round import Plan, open_run
+from fedchord.core.rules import Algorithm, SamplesRule, ServerState
+from fedchord.core.task import Task
+from fedchord.core.training import Training
+from fedchord.data.federation import Federation
+from fedchord.engine.checkpoint import Checkpoints
+from fedchord.engine.executors import Executor, make_executor
 from fedchord.engine.memory import ClientMemory
-from fedchord.engine.simulate import Checkpoints, RoundResult, pick_device, simulate
+from fedchord.engine.simulate import RoundResult, rounds_of
+from fedchord.engine.work import Work, pick_device
 from fedchord.evaluation.evaluate import Evaluation
+from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.config import INDIFFERENT, RunConfig
 from fedchord.experiments.folder import Line, RunFolder
+from fedchord.experiments.interrupts import Stopped, interrupts
+from fedchord.experiments.own import OwnConfig
 from fedchord.experiments.parts import Parts, headline
 from fedchord.experiments.progress import Progress, Silent
 from fedchord.experiments.summary import round_line, summarise
-from fedchord.tensors import Tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from fedchord.synthetic.learn import Judge
+from fedchord.synthetic.set import SyntheticSet, drawn
 
 Report = Callable[[str], None]
 
 
-class Stopped(KeyboardInterrupt):
-    """The user stopped the run; the text says where it stands and how to go on."""
+@dataclass(frozen=True)
+class Round(RoundResult):
+    """One finished round of a run; `evaluation` is there in the rounds that were evaluated, `samples` with it where the
+    outcome is a synthetic set."""
+
+    evaluation: Evaluation | None = None
+    samples: SyntheticSet | None = None
+
+    @property
+    def fitted(self) -> Fitted:
+        """The federation as this round left it."""
+        return Fitted.of(self)
+
+
+def run(
+    algorithm: Algorithm,
+    task: Task,
+    federation: Federation,
+    *,
+    rounds: int = 10,
+    cohort: int | float = 1.0,
+    seed: int = 0,
+    training: Training | None = None,
+    executor: str = "processes",
+    workers: int | None = None,
+    device: str = "auto",
+    eval_every: int = 0,
+    metrics: tuple[str, ...] | None = None,
+    checkpoint_every: int = 10,
+    judge: Judge | None = None,
+    lambdas: tuple[float, ...] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    report: Report | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """The run that the command makes, of your own objects: iterate over it, or call `finish`.
+
+    `eval_every=0` evaluates after the last round only; `judge` and `lambdas` are the recipe for synthetic sets and the
+    points of the lambda sweep. With `out` everything is written to that folder, for tables, compare and plots; with
+    `resume` an interrupted run of the same objects goes on there, to the bit-identical result.
+    """
+    check.whole("run", "eval_every", eval_every)
+    check.whole("run", "checkpoint_every", checkpoint_every)
+    asked = training or Training()
+    work = Work.of(algorithm, task, federation, asked, seed, device)
+    config = OwnConfig(
+        algorithm,
+        task,
+        federation,
+        asked,
+        Plan(rounds, cohort, seed),
+        executor,
+        workers,
+        eval_every,
+        checkpoint_every,
+        judge or Judge(),
+        lambdas,
+        None if out is None else str(out),
+    )
+    config.plan().size(federation.num_clients)
+    return Run(Parts(config, work, asked, metrics=metrics), resume, report, progress)
 
 
 def execute(
     config: RunConfig, resume: bool = False, report: Report | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Run to the end and return the summary; with `out` everything is written to that folder as well.
+    """Run settings to the end and return the summary; with `out` everything is written to that folder as well.
 
     With `resume` a run of the same settings in `out` is continued to the bit-identical result, and a finished one is
     returned as it is. `report` receives lines worth reading (by default `progress.say`). The first Ctrl-C ends the run
     after the current round with a checkpoint, the second at once; both raise `Stopped`.
     """
-    shown = progress or Silent()
-    say = report or shown.say
+    say = report or (progress or Silent()).say
     folder = RunFolder(config.out) if config.out else None
-    going_on = _claim(folder, config, resume)
-    if folder and going_on and folder.finished:
+    if _claimed(folder, config.fingerprint(), resume) and folder and folder.finished:
         say(f"{folder.path} is finished; nothing was changed")
         return folder.read_summary()
     pick_device(config.device)
-    parts = Parts.build(config)
-    if folder and not going_on:
-        folder.begin(config)
-    session = _Session(parts, folder, say, shown)
-    try:
-        return session.run(going_on)
-    except FedchordError:
-        if folder and not going_on and not session.lines:
-            folder.discard()
-        raise
-    finally:
-        shown.end()
+    return Run(Parts.build(config), resume, report, progress).finish()
 
 
 def resume(
@@ -80,226 +134,222 @@ def resume(
     return execute(new, resume=True, report=report, progress=progress)
 
 
-def _claim(folder: RunFolder | None, config: RunConfig, resume: bool) -> bool:
+def _claimed(folder: RunFolder | None, fingerprint: str, resume: bool) -> bool:
     """Whether the folder holds this run and it is to be continued; refuses a folder that holds any other."""
     if folder is None:
         return False
-    if resume and folder.holds_run and folder.read_config().fingerprint() == config.fingerprint():
+    if resume and folder.holds_run and folder.fingerprint() == fingerprint:
         return True
-    folder.refuse(config)
+    folder.refuse(fingerprint)
     return False
 
 
-@dataclass
-class _Session:
-    """One stretch of a run: from its start, or from a checkpoint, to its end or an interruption."""
+class Run:
+    """A run: iterating over it does the rounds that are left. Afterwards it has `summary`, `fitted` and `evaluation`.
 
-    parts: Parts
-    folder: RunFolder | None
-    say: Report
-    shown: Progress
-    lines: list[Line] = field(default_factory=list)
-    start: float = field(default_factory=time.perf_counter)
-    before: float = 0.0
+    A finished run that is resumed has no rounds left, and its summary as it was written.
+    """
 
-    def run(self, going_on: bool) -> dict[str, Any]:
-        """Train, evaluate, summarise."""
-        logged, done = self._standing() if going_on else ([], 0)
-        self.shown.begin(self.parts.algorithm.name, self.parts.config.rounds, done)
-        with _interrupts() as asked, closing(self._simulate(going_on)) as results:  # type: ignore[type-var]
+    def __init__(
+        self, parts: Parts, resume: bool = False, report: Report | None = None, progress: Progress | None = None
+    ) -> None:
+        self.parts = parts
+        self.summary: dict[str, Any] | None = None
+        self.fitted: Fitted | None = None
+        self.evaluation: Evaluation | None = None
+        self._shown = progress or Silent()
+        self._say = report or self._shown.say
+        self._folder = RunFolder(parts.config.out) if parts.config.out else None
+        self._going_on = _claimed(self._folder, parts.config.fingerprint(), resume)
+        self._lines: list[Line] = []
+        self._before, self._start, self._warned = 0.0, time.perf_counter(), False
+
+    def __iter__(self) -> Iterator[Round]:
+        return self._session(lambda: False)
+
+    def finish(self) -> dict[str, Any]:
+        """Do all rounds that are left and return the summary; Ctrl-C ends it after a round, with a checkpoint."""
+        with interrupts() as asked:
             try:
-                last = self._train(results, logged, asked)
+                for _ in self._session(asked):
+                    pass
             except Stopped:
                 raise
             except KeyboardInterrupt:
                 raise self._abort() from None
-        if last is None:
-            state, memory = self._last_state(logged)
-            evaluation: Evaluation | None = self.parts.measured(state, memory)
+        assert self.summary is not None
+        return self.summary
+
+    # -- one stretch: from the start, or from a checkpoint, to the end or an interruption ---------------------------
+
+    def _session(self, asked: Callable[[], bool]) -> Iterator[Round]:
+        if self.summary is not None:
+            return
+        folder, parts = self._folder, self.parts
+        self._start = time.perf_counter()
+        if folder and not self._going_on:
+            folder.begin(parts.config)
+        try:
+            logged = self._standing()
+            state, memory = self._opened()
+            if folder and self._going_on and folder.finished:
+                self._read(state, memory)
+                return
+            self._shown.begin(parts.algorithm.name, parts.config.rounds, state.round)
+            yield from self._rounds(state, memory, logged, asked)
+        except FedchordError:
+            if folder and not self._going_on and not self._lines:
+                folder.discard()
+            raise
+        finally:
+            self._going_on = True  # what comes next goes on from here
+            self._shown.end()
+
+    def _rounds(
+        self, state: ServerState, memory: ClientMemory, logged: list[Line], asked: Callable[[], bool]
+    ) -> Iterator[Round]:
+        parts, plan = self.parts, self.parts.config.plan()
+        parts.work.rehearse(state, plan)
+        size = plan.size(parts.federation.num_clients)
+        pool = make_executor(parts.config.executor, parts.work, state.broadcast, size, parts.config.workers, self._say)
+        last: Round | None = None
+        self._take_over(logged[: state.round], state.round)
+        try:
+            for result in self._guarded(rounds_of(pool, plan, state, memory), Fitted(parts.work, state, memory)):
+                last = self._done(result, pool)
+                yield last
+                if asked() and last.round < plan.rounds:
+                    raise self._stop(last)
+            self._end(last, Fitted(parts.work, state, memory), pool)
+        finally:
+            pool.close()
+
+    def _opened(self) -> tuple[ServerState, ClientMemory]:
+        """Where the run begins: at its start, or at its newest checkpoint."""
+        work = self.parts.work
+        memory = ClientMemory(device=work.task.device)
+        found = self._checkpoints.load(memory) if self._folder and self._going_on else None
+        for problem in found.problems if found else ():
+            self._say(f"{problem}; going on from the one before")
+        if found:
+            return found.state.to(work.task.device), memory
+        first = open_run(work.algorithm, work.task, work.federation.num_clients, self.parts.config.plan())
+        return first.to(work.task.device), memory
+
+    @property
+    def _checkpoints(self) -> Checkpoints:
+        assert self._folder is not None
+        config = self.parts.config
+        return Checkpoints(self._folder.checkpoints, config.checkpoint_every, config.fingerprint())
+
+    def _standing(self) -> list[Line]:
+        """The rounds that are written down."""
+        if self._folder is None or not self._going_on:
+            return []
+        logged = self._folder.read_rounds()
+        self._folder.drop_unlogged(len(logged))
+        return logged
+
+    def _done(self, result: RoundResult, pool: Executor) -> Round:
+        """Everything that follows a round: evaluation, checkpoint, line, warning."""
+        parts, config = self.parts, self.parts.config
+        every, evaluation, made = config.choices()["eval_every"], None, None
+        last = result.round == config.rounds
+        if last or (every > 0 and result.round % every == 0):
+            evaluation, made = parts.measured(Fitted.of(result), pool, last)
+        if self._folder and self._checkpoints.due(result.round, config.rounds):
+            self._checkpoints.save(result.state, result.memory)
+        plain = {part.name: getattr(result, part.name) for part in fields(RoundResult)}
+        done = Round(**plain, evaluation=evaluation, samples=made)
+        self._write(done)
+        self._warn(done)
+        return done
+
+    def _warn(self, done: Round) -> None:
+        """The first alarm of a rule that makes samples."""
+        rule = self.parts.algorithm.client
+        if isinstance(rule, SamplesRule) and not self._warned and (alarm := rule.alarm(done.log)):
+            self._say(f"round {done.round}: {alarm}")
+            self._warned = True
+
+    def _write(self, done: Round) -> None:
+        line = round_line(done, done.evaluation, self._elapsed())
+        self._lines.append(line)
+        if self._folder:
+            self._folder.add_round(line)
+            if done.samples is not None:
+                self._folder.add_snapshot(done.samples, done.round)
+        metric = headline(tuple(done.evaluation.metrics)) if done.evaluation else ""
+        self._shown.update(done.round, metric, done.evaluation.mean(metric) if done.evaluation else None)
+
+    def _end(self, last: Round | None, begun: Fitted, pool: Executor) -> None:
+        """Sweep, newcomers, synthetic set, summary; a run whose last round was done before is measured once more."""
+        parts = self.parts
+        fitted = begun if last is None else last.fitted
+        if last is None or last.evaluation is None:
+            evaluation, made = parts.measured(fitted, pool)
         else:
-            state, memory, evaluation = last.state, last.memory, last.evaluation
-        assert evaluation is not None
-        swept, late = self.parts.swept(state, memory), self.parts.welcomed(state)
-        if self.folder and evaluation.samples is not None:
-            self.folder.write_samples(evaluation.samples)
-        looked = self.parts.looked(evaluation, self.lines)
-        summary = summarise(self.parts, evaluation, swept, self.lines, self._elapsed(), late, looked)
-        if self.folder:
-            self.folder.write_summary(summary)
-        return summary
+            evaluation, made = last.evaluation, last.samples
+        swept, late = parts.swept(fitted, executor=pool), parts.welcomed(fitted, pool)
+        if self._folder and made is not None:
+            self._folder.write_samples(made)
+        looked = parts.looked(made, evaluation, self._lines)
+        summary = summarise(parts, evaluation, swept, self._lines, self._elapsed(), late, looked)
+        if self._folder:
+            self._folder.write_summary(summary)
+        self.summary, self.fitted, self.evaluation = summary, fitted, evaluation
 
-    def _standing(self) -> tuple[list[Line], int]:
-        """The rounds that are written down, and after which round the run will probably go on."""
-        assert self.folder is not None
-        logged = self.folder.read_rounds()
-        self.folder.drop_unlogged(len(logged))
-        return logged, max(self.folder.checkpoint_rounds(), default=0)
+    def _read(self, state: ServerState, memory: ClientMemory) -> None:
+        """The results of a run that is finished already."""
+        assert self._folder is not None
+        self._say(f"{self._folder.path} is finished; nothing was changed")
+        self.summary, self.fitted = self._folder.read_summary(), Fitted(self.parts.work, state, memory)
 
-    def _train(
-        self, results: Iterator[RoundResult], logged: list[Line], asked: Callable[[], bool]
-    ) -> RoundResult | None:
-        """All rounds that are left; None if there were none."""
-        result: RoundResult | None = None
-        metric, value = "", None
-        for result in self._guarded(results):
-            if not self.lines:
-                self._take_over(logged[: result.round - 1], result.round - 1)
-            self._write(result)
-            if result.evaluation is not None:
-                metric = headline(tuple(result.evaluation.metrics))
-                value = result.evaluation.mean(metric)
-            self.shown.update(result.round, metric, value)
-            if asked() and result.round < self.parts.config.rounds:
-                raise self._stop(result)
-        return result
-
-    def _guarded(self, results: Iterator[RoundResult]) -> Iterator[RoundResult]:
+    def _guarded(self, results: Iterator[RoundResult], last: Fitted) -> Iterator[RoundResult]:
         """The rounds; if samples diverge, the set of the last good round is kept before the error goes on."""
-        last: ServerState | None = None
         try:
             for result in results:
-                last = result.state
+                last = Fitted.of(result)
                 yield result
         except FedchordError:
-            if self.folder and self.parts.algorithm.outcome == "samples":
-                last = last or self._resumed_from()
-                if last is not None:
-                    self.folder.write_samples(self.parts.drawn(last))
-                    self.say(f"the set of round {last.round} is kept in {self.folder.samples}")
+            if self._folder and self.parts.algorithm.outcome == "samples" and last.state.round:
+                self._folder.write_samples(drawn(last))
+                self._say(f"the set of round {last.state.round} is kept in {self._folder.samples}")
             raise
-
-    def _resumed_from(self) -> ServerState | None:
-        """The state in the newest checkpoint; None if there is none that can be read."""
-        assert self.folder is not None
-        try:
-            found = checkpoint.load(self.folder.checkpoints, ClientMemory(), self.parts.config.fingerprint())
-        except FedchordError:
-            return None
-        return found.state if found else None
-
-    def _simulate(self, going_on: bool) -> Iterator[RoundResult]:
-        parts, config, folder = self.parts, self.parts.config, self.folder
-        plan = config.plan()
-        checkpoints = None
-        if folder:
-            mark = config.fingerprint()
-            checkpoints = Checkpoints(folder.checkpoints, config.checkpoint_every, going_on, mark)
-        return simulate(
-            parts.algorithm,
-            parts.task,
-            parts.federation,
-            rounds=plan.rounds,
-            cohort=plan.cohort,
-            seed=plan.seed,
-            training=parts.training,
-            executor=config.executor,
-            workers=config.workers,
-            device=config.device,
-            eval_every=config.choices()["eval_every"],
-            checkpoints=checkpoints,
-            judge=config.judged_by(),
-            report=self.say,
-        )
 
     def _take_over(self, kept: list[Line], done: int) -> None:
         """Take over the lines of the rounds before this session; later ones are computed again."""
-        self.lines = kept
-        self.before = kept[-1].get("elapsed", 0.0) if kept else 0.0
-        if self.folder:
-            self.folder.write_rounds(kept)
+        self._lines = kept
+        self._before = kept[-1].get("elapsed", 0.0) if kept else 0.0
+        if self._folder and self._going_on:
+            self._folder.write_rounds(kept)
             if len(kept) < done:
-                self.say(
-                    f"{self.folder.rounds} has lost rounds {len(kept) + 1} to {done}; the results are not affected"
-                )
-
-    def _write(self, result: RoundResult) -> None:
-        line = round_line(result, self._elapsed())
-        self.lines.append(line)
-        if self.folder:
-            self.folder.add_round(line)
-            if result.evaluation is not None and result.evaluation.samples is not None:
-                self.folder.add_snapshot(result.evaluation.samples, result.round)
+                lost = f"{self._folder.rounds} has lost rounds {len(kept) + 1} to {done}"
+                self._say(f"{lost}; the results are not affected")
 
     def _elapsed(self) -> float:
-        return self.before + time.perf_counter() - self.start
+        return self._before + time.perf_counter() - self._start
 
-    def _stop(self, result: RoundResult) -> Stopped:
+    # -- interruptions ----------------------------------------------------------------------------------------------
+
+    def _stop(self, done: Round) -> Stopped:
         """After the round in which Ctrl-C was pressed: keep a checkpoint and say how to go on."""
-        folder, config = self.folder, self.parts.config
-        where = f"stopped after round {result.round} of {config.rounds}"
+        folder, config = self._folder, self.parts.config
+        where = f"stopped after round {done.round} of {config.rounds}"
         if folder is None:
             return self._told(f"{where}; nothing was kept, since the run has no out folder")
-        if result.round not in folder.checkpoint_rounds():
-            checkpoint.save(folder.checkpoints, result.state, result.memory, config.fingerprint())
+        if done.round not in folder.checkpoint_rounds():
+            self._checkpoints.save(done.state, done.memory)
         return self._told(f"{where}; {folder.hint}")
 
     def _abort(self) -> Stopped:
         """At the second Ctrl-C: say which checkpoint there is."""
-        rounds = self.folder.checkpoint_rounds() if self.folder else []
-        if self.folder is None or not rounds:
+        rounds = self._folder.checkpoint_rounds() if self._folder else []
+        if self._folder is None or not rounds:
             return self._told("stopped at once; there is no checkpoint yet")
-        return self._told(f"stopped at once; the last checkpoint is of round {rounds[-1]}; {self.folder.hint}")
+        return self._told(f"stopped at once; the last checkpoint is of round {rounds[-1]}; {self._folder.hint}")
 
     def _told(self, line: str) -> Stopped:
-        self.shown.end()
-        self.say(line)
+        self._shown.end()
+        self._say(line)
         return Stopped(line)
-
-    def _last_state(self, logged: list[Line]) -> tuple[ServerState, ClientMemory]:
-        """The last round was done before this session, only the summary was not: it is measured once more."""
-        assert self.folder is not None
-        self._take_over(logged, self.parts.config.rounds)
-        place = self.parts.task.device
-        memory = ClientMemory(device=place)
-        found = checkpoint.load(self.folder.checkpoints, memory, self.parts.config.fingerprint())
-        assert found is not None
-        return found.state.to(place), memory
-
-
-@contextmanager
-def _interrupts() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; the second time raises KeyboardInterrupt. Only the main thread can listen."""
-    pressed = False
-
-    def heard(number: int, frame: FrameType | None) -> None:
-        nonlocal pressed
-        if pressed:
-            raise KeyboardInterrupt
-        pressed = True
-        os.write(2, b"\nstopping after this round; Ctrl-C again stops at once\n")  # print is not safe in a handler
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = signal.signal(signal.SIGINT, heard)
-    try:
-        yield lambda: pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def load_model(path: str | Path, client: int | None = None, report: Report = lambda line: None) -> Tensors:
-    """The model of a run as a plain state_dict: the global one, or the one a client would use."""
-    folder = RunFolder(path)
-    config = folder.read_config()
-    parts, memory = Parts.build(config, "cpu"), ClientMemory()
-    clients = parts.federation.num_clients
-    ends = parts.algorithm.outcome == "model"
-    require(ends, "export", f"{config.method} ends with samples, not with a model; write fedchord synth export {path}")
-    if client is None:
-        shares = bool(parts.algorithm.client.mixes)
-        require(shares, "export", f"{config.method} has no shared model; name a client")
-    else:
-        require(0 <= client < clients, "export", f"client must be a number from 0 to {clients - 1}, got {client}")
-    found = checkpoint.load(folder.checkpoints, memory, config.fingerprint())
-    if found is None:
-        raise FedchordError(f"{path}: has no checkpoint yet")
-    for problem in found.problems:
-        report(f"{problem}; taking the one before")
-    report(f"{config.method} after round {found.state.round} of {config.rounds}")
-    model = found.state.broadcast if client is None else parts.deployed(found.state, memory, client)
-    if client is not None and found.state.visits[client] == 0:
-        report(f"client {client} was never sampled")
-    whole = len(model["theta"]) == parts.task.layout.size
-    require(whole, "export", f"{config.method} shares only a part of the model; name a client")
-    return parts.task.state_dict(model["theta"], model["buffers"])

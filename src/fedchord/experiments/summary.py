@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import fedchord
-from fedchord.core.rules import Algorithm, ClientRule, RoundInfo
+from fedchord.core.rules import LINE, Algorithm, RoundInfo
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.simulate import RoundResult
@@ -44,7 +44,7 @@ def notes(parts: Parts) -> list[str]:
     if parts.newcomers is not None:
         late, trained = parts.newcomers.num_clients, parts.federation.num_clients
         found.append(f"newcomers: {late} of {late + trained} clients were kept out of training")
-    sweeps = type(parts.algorithm.client).endpoints is not ClientRule.endpoints
+    sweeps = parts.algorithm.client.deploys.kind == LINE
     if parts.config.sweep_lambdas is not None and not sweeps:
         found.append(f"{parts.config.method} has one model: sweep.lambdas has no effect")
     if parts.config.validation > 0 and sweeps:
@@ -93,7 +93,7 @@ def changes(algorithm: Algorithm, training: Training) -> str | None:
     return f"{algorithm.name}: {'; '.join(sentences)}" if sentences else None
 
 
-def round_line(result: RoundResult, elapsed: float) -> dict[str, Any]:
+def round_line(result: RoundResult, evaluation: Evaluation | None, elapsed: float) -> dict[str, Any]:
     """A round as one line of rounds.jsonl; `elapsed` are the seconds since the run began, over all its sessions."""
     line = {
         "round": result.round,
@@ -106,8 +106,8 @@ def round_line(result: RoundResult, elapsed: float) -> dict[str, Any]:
         "bytes_up": result.bytes_up,
         "bytes_down": result.bytes_down,
     }
-    if result.evaluation is not None:
-        line["metrics"] = _table(result.evaluation, ROUND_COLUMNS)
+    if evaluation is not None:
+        line["metrics"] = _table(evaluation, ROUND_COLUMNS)
     return line
 
 

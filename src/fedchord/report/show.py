@@ -85,7 +85,7 @@ def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
 def _alike(protocol: dict[str, Any]) -> str:
     """How many clients of a personal method have no model of their own."""
     count = protocol.get("global_model", 0)
-    if not count or protocol["model"] == ClientRule.deploys:
+    if not count or protocol["model"] == ClientRule.deploys.words:
         return ""
     return f", {count} deploy{'s' if count == 1 else ''} the global model"
 

@@ -410,7 +410,7 @@ def _range(counts: Sequence[int]) -> str:
 
 def _alike(told: Sequence[dict[str, Any]]) -> str:
     """How many clients have no model of their own; where one model is for all there is nothing to count."""
-    if told[0].get("model") == ClientRule.deploys:
+    if told[0].get("model") == ClientRule.deploys.words:
         return ALL
     counts = [p["global_model"] for p in told if "global_model" in p]
     return _range(counts) if len(counts) == len(told) else UNTOLD

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -57,7 +58,7 @@ class Langevin(ServerRule):
         r_j = sum_l k(x_l, x_j) (x_j - x_l),   k(a, b) = exp(-||a - b||^2 log(n + 1) / median of the ||a - b||^2).
     """
 
-    moves: ClassVar[tuple[str, ...]] = ("num", "den")
+    takes: ClassVar[Mapping[str, str]] = {"num": "mix", "den": "mix"}
 
     beta: float = 0.1
     beta_end: float = 0.01

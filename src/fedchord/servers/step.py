@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -30,7 +31,7 @@ class ScaffoldStep(ServerRule):
     """x <- x + lr sum_i p_i (y_i - x),  c <- c + (|S| / K) mean over the cohort of (c_i' - c_i) (Karimireddy et al.,
     2020)."""
 
-    extras: ClassVar[tuple[str, ...]] = ("control",)
+    takes: ClassVar[Mapping[str, str]] = {"theta": "mix", "control": "mean"}
 
     lr: float = 1.0
 

@@ -112,7 +112,7 @@ def learn(judge: Judge, rows: Batch, classes: int, key: int) -> Learnt:
     whole = Federation("synthetic", dict(rows), classes, everything, none, none, ("server",))
     stream = ClientStream(whole, 0, judge.batch, rng.key(key, "batches"), least=task.least_batch)
     steps, lr = judge.pace(shape)
-    rule = Pupil(steps, judge.pixels(shape), judge.weight_decay)
+    rule = Recipe(steps, judge.pixels(shape), judge.weight_decay)
     training = Training(epochs=1, batch=judge.batch, lr=lr, momentum=judge.momentum, clip=judge.clip)
     info = RoundInfo(round=0, rounds=1, num_clients=1, cohort=1, lr=lr, epochs=1, key=key)
     first = task.fresh(rng.key(key, "model"))
@@ -129,7 +129,7 @@ def judged(judge: Judge, made: SyntheticSet, seed: int) -> Learnt:
 
 @final
 @dataclass(frozen=True)
-class Pupil(ClientRule):
+class Recipe(ClientRule):
     """The recipe as a client rule: `steps` steps on moved pictures, along a direction that falls to zero."""
 
     steps: int

@@ -20,9 +20,9 @@ from torch.utils.data import TensorDataset
 from fedchord import rng
 from fedchord.check import fail, require, whole
 from fedchord.core.objective import Batch
-from fedchord.core.rules import Algorithm, ServerState
-from fedchord.core.task import Task
+from fedchord.core.rules import SamplesRule
 from fedchord.data.federation import Federation
+from fedchord.evaluation.fitted import Fitted
 
 OWNER = "synthetic"
 SET = "synthetic.npz"
@@ -141,14 +141,17 @@ def check_fits(made: SyntheticSet, federation: Federation) -> None:
         same_ends(made, inputs.low, inputs.high, NEAR if inputs.observed else 0.0)
 
 
-def drawn(algorithm: Algorithm, task: Task, federation: Federation, state: ServerState, seed: int) -> SyntheticSet:
+def drawn(fitted: Fitted) -> SyntheticSet:
     """The server's synthetic set after a round, checked against the shape and the range of the data."""
-    batch = algorithm.client.synthesise(task, state.broadcast, rng.key(seed, "synthesise", state.round))
+    work, state, rule = fitted.work, fitted.state, fitted.work.algorithm.client
+    if not isinstance(rule, SamplesRule):
+        raise fail(OWNER, f"{type(rule).__name__} ends with a model, not with samples")
+    batch = rule.synthesise(work.task, state.broadcast, rng.key(work.seed, "synthesise", state.round))
     x, y = batch["x"].detach().cpu(), batch["y"].cpu()
-    owner, inputs = algorithm.name or type(algorithm.client).__name__, task.inputs or federation.inputs
+    owner, inputs = work.algorithm.name or type(rule).__name__, work.task.inputs or work.federation.inputs
     shape = tuple(x.shape[1:])
     require(shape == inputs.shape, owner, f"samples must have the shape {inputs.shape} of the data, got {shape}")
-    return SyntheticSet(x, y, inputs.low, inputs.high, federation.classes, owner)
+    return SyntheticSet(x, y, inputs.low, inputs.high, work.federation.classes, owner)
 
 
 # -- files ---------------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def utilities(judge: Judge, made: SyntheticSet, federation: Federation, seed: in
 
 def utility(learnt: Learnt, federation: Federation) -> Utility:
     """Measure a classifier."""
-    found = everyone(learnt.task, federation, learnt.model)
+    found, _, _ = everyone(learnt.task, federation, learnt.model)
     means, spreads = ({name: values[c] for name, values in found.items()} for c in ("mean", "std"))
     return Utility(means, spreads, official(learnt, federation), learnt.loss)
 

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from fedchord import metrics
 from fedchord.check import FedchordError, require
-from fedchord.core.rules import ServerState
+from fedchord.core.rules import Line
 from fedchord.engine import checkpoint
 from fedchord.engine.memory import ClientMemory
+from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.parts import Parts
 from fedchord.report.plots import Floats, rounds_of
@@ -37,8 +38,7 @@ class Loaded:
     """A finished run with its models: the last broadcast and what the clients keep."""
 
     parts: Parts
-    state: ServerState
-    memory: ClientMemory
+    fitted: Fitted
 
     @staticmethod
     def of(folder: Path) -> Loaded:
@@ -48,27 +48,22 @@ class Loaded:
         found = checkpoint.load(here.checkpoints, memory, config.fingerprint())
         if found is None or found.state.round != config.rounds:
             raise FedchordError(f"{folder}: the checkpoint of the last round is missing")
-        return Loaded(Parts.build(config, "cpu"), found.state, memory)
+        parts = Parts.build(config, "cpu")
+        return Loaded(parts, Fitted(parts.work, found.state, memory))
 
     @property
     def clients(self) -> list[int]:
         """The clients with test rows."""
-        return [int(client) for client in self.parts.federation.test.sizes.nonzero().flatten()]
-
-    def kept(self, client: int) -> dict[str, Tensor] | None:
-        """What a client keeps; None if it never trained."""
-        return (self.memory.get(client) or {}) if self.state.visits[client] > 0 else None
+        return self.fitted.clients()
 
     def two_ended(self) -> Bools:
         """Which clients with test rows have two models."""
-        rule, task, shared = self.parts.algorithm.client, self.parts.task, self.state.broadcast
-        return np.array([rule.endpoints(task, shared, self.kept(client)) is not None for client in self.clients])
+        return np.array([self.fitted.line(client) is not None for client in self.clients])
 
     def private(self, client: int) -> Tensor:
         """A client's own model: the far end of its line, or what it deploys where there is no line."""
-        rule, task, shared = self.parts.algorithm.client, self.parts.task, self.state.broadcast
-        ends = rule.endpoints(task, shared, self.kept(client))
-        return (ends[1] if ends is not None else rule.deploy(task, shared, self.kept(client)))["theta"]
+        point = self.fitted.point(client)
+        return point.far if isinstance(point, Line) else point["theta"]
 
     def scores(self) -> tuple[Tensor, Tensor]:
         """Scores and labels of all test rows, each by the model its client deploys."""
@@ -77,10 +72,10 @@ class Loaded:
 
     def scores_of(self, client: int) -> tuple[Tensor, Tensor]:
         """Scores and labels of a client's test rows, by the model it deploys."""
-        parts = self.parts
-        model = parts.deployed(self.state, self.memory, client)
-        batch = parts.federation.batch(parts.federation.test[client])
-        return parts.task.objective.predictions(parts.task.outputs(model["theta"], model["buffers"], batch), batch)
+        task, federation = self.parts.task, self.parts.federation
+        model = self.fitted.deployed(client)
+        batch = federation.batch(federation.test[client])
+        return task.objective.predictions(task.outputs(model["theta"], model["buffers"], batch), batch)
 
 
 # -- along lambda --------------------------------------------------------------------------------------------------
@@ -221,8 +216,7 @@ def starts(cells: Cells) -> list[Start]:
 def _lowest_losses(run: Run) -> Floats:
     """Every client's loss at the lambda with the lowest mean loss."""
     here = Loaded.of(run.folder)
-    parts = here.parts
-    swept = parts.swept(here.state, here.memory, "loss")
+    swept = here.parts.swept(here.fitted, "loss")
     assert swept is not None  # the summary has a sweep
     return swept.best_mean()[1].numpy()
 

@@ -68,7 +68,7 @@ def lands(runs: Mapping[str, Run], points: int = POINTS, rows: int = ROWS) -> li
     planes, marks = {}, {}
     for label, here in read.items():
         first, second = (here.private(client) for client in chosen[label])
-        plane = planes[label] = Plane.through(here.state.broadcast["theta"], first, second)
+        plane = planes[label] = Plane.through(here.fitted.state.broadcast["theta"], first, second)
         marks[label] = (plane.place(first), plane.place(second))
     reach = np.array([(0.0, 0.0), *(mark for pair in marks.values() for mark in pair)])
     x, y = (_axis(reach[:, side], points) for side in (0, 1))
@@ -76,7 +76,7 @@ def lands(runs: Mapping[str, Run], points: int = POINTS, rows: int = ROWS) -> li
     near = np.linspace(-radius, radius, DISC).tolist()
     found = []
     for label, here in read.items():
-        task, batch, shared = here.parts.task, _sample(here.parts, rows), here.state.broadcast
+        task, batch, shared = here.parts.task, _sample(here.parts, rows), here.fitted.state.broadcast
         wide = surface(task, planes[label], shared["buffers"], batch, x.tolist(), y.tolist())
         disc = surface(task, planes[label], shared["buffers"], batch, near, near)
         flat = disc.flatness(radius * (1 + 1e-9))

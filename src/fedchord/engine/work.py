@@ -1,0 +1,156 @@
+"""What stays the same over a run, and what one client does with it: its round, and its training before use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedchord import check, rng
+from fedchord.core.local import local_round, train
+from fedchord.core.objective import Batch
+from fedchord.core.round import Plan, Results, advance
+from fedchord.core.rules import Algorithm, Mix, Phase, RoundInfo, ServerState, Upload, Visit
+from fedchord.core.stream import ClientStream
+from fedchord.core.task import Task
+from fedchord.core.training import Training
+from fedchord.data.federation import Federation
+from fedchord.tensors import Tensors
+
+
+@dataclass(frozen=True)
+class Work:
+    """Everything a local round needs that stays the same over the run: what worker processes are forked with.
+
+    `training` are the settings the client rule runs with (`ClientRule.local`).
+    """
+
+    algorithm: Algorithm
+    task: Task
+    federation: Federation
+    training: Training
+    seed: int
+
+    @staticmethod
+    def of(
+        algorithm: Algorithm,
+        task: Task,
+        federation: Federation,
+        training: Training | None = None,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> Work:
+        """The work of a run: data and task on the device, the training settings as the client rule needs them."""
+        chosen = pick_device(device)
+        used = algorithm.client.local(training or Training())
+        return Work(algorithm, task.to(chosen), federation.to(chosen), used, seed)
+
+    @property
+    def needs_loss(self) -> bool:
+        """Whether the mixing rule asks for losses."""
+        return "loss" in self.algorithm.mixing.needs
+
+    def stream(self, client: int, round: int) -> ClientStream:
+        """A client's training examples in a round."""
+        key = rng.key(self.seed, "batches", client, round)
+        return ClientStream(self.federation, client, self.training.batch, key, least=self.task.least_batch)
+
+    def own(self, client: int, kept: Tensors | None, shared: Tensors) -> Tensors:
+        """What the client keeps, or, where it keeps nothing, what it starts with."""
+        if kept:
+            return kept
+        return self.algorithm.client.init(self.task, shared, rng.key(self.seed, "own", client))
+
+    def run(
+        self, client: int, shared: Tensors, kept: Tensors | None, info: RoundInfo, limit: int | None = None
+    ) -> tuple[Upload, Tensors, Tensor | None]:
+        """One client's local round; `limit` cuts each phase after so many steps, for trials."""
+        stream = self.stream(client, info.round)
+        return local_round(
+            self.algorithm.client,
+            self.task,
+            self.training,
+            shared,
+            self.own(client, kept, shared),
+            stream if limit is None else Shortened(stream, limit),
+            info,
+            client,
+            rng.key(self.seed, "local", client, info.round),
+            self.needs_loss,
+        )
+
+    def tuning(self, client: int, sampled: bool, state: ServerState) -> tuple[Visit, tuple[Phase, ...]]:
+        """The training a client's rule asks for before deployment, and the visit it is asked with."""
+        before = max(state.round - 1, 0)
+        rate, epochs = self.training.rate(before), self.training.epochs
+        info = RoundInfo(before, max(state.round, 1), self.federation.num_clients, 1, rate, epochs, key=0)
+        size = len(self.federation.train[client])
+        visit = Visit(self.task, state.broadcast, {}, info, client, size, sampled=sampled)
+        return visit, self.algorithm.client.tuning(visit)
+
+    def tune(self, client: int, kept: Tensors | None, state: ServerState) -> Tensors | None:
+        """What a client deploys from: what it keeps (None: it never took part), or what the training its rule asks for
+        before deployment gives."""
+        visit, phases = self.tuning(client, kept is not None, state)
+        if not phases:
+            return kept
+        visit = replace(visit, own=self.own(client, kept, state.broadcast), phase=phases[0])
+        key = rng.key(self.seed, "tune", client, state.round)
+        return train(self.algorithm.client, self.training, visit, self.stream(client, state.round), phases, key)
+
+    def rehearse(self, state: ServerState, plan: Plan) -> None:
+        """One client's round without a step, and the server's step after it: what does not fit is told before
+        training."""
+        num_clients, rule = self.federation.num_clients, self.algorithm.client
+        rate, epochs = self.training.rate(0), self.training.epochs
+        info = RoundInfo(0, plan.rounds, num_clients, plan.size(num_clients), rate, epochs, 0)
+        upload, _, _ = self.run(0, state.broadcast, None, info, limit=0)
+        for way, sent in (("mix", upload.mix), ("mean", upload.mean)):
+            said = {name for name, manner in rule.sends.items() if manner == way}
+            for name in sorted(said ^ set(sent)):
+                what = "does not send" if name in said else "sends"
+                but = "names it" if name in said else "does not name it"
+                raise check.fail(type(rule).__name__, f"finish {what} {name} by {way}, and `sends` {but}")
+        mix, carry, mean = (
+            {name: tensor.unsqueeze(0) for name, tensor in part.items()}
+            for part in (upload.mix, upload.carry, upload.mean)
+        )
+        one = torch.ones(1)
+        results = Results(torch.zeros(1, dtype=torch.int64), one, mix, carry, mean)
+        advance(self.algorithm, self.task, state, results, Mix(one, one), info)
+
+
+def pick_device(device: str) -> torch.device:
+    """The device by name; "auto" takes CUDA where it is present."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise check.fail("run", f"device must be auto, cpu or cuda, got {device!r}") from None
+    check.require(
+        chosen.type != "cuda" or torch.cuda.is_available(),
+        "run",
+        f"device {device} asked for, but no CUDA device is here",
+    )
+    return chosen
+
+
+class Shortened:
+    """A stream that ends early: for shapes (no step at all) and for trials."""
+
+    def __init__(self, stream: ClientStream, limit: int) -> None:
+        self._stream, self._limit, self.size = stream, limit, stream.size
+
+    def steps(self, phase: Phase) -> int:
+        return min(self._limit, self._stream.steps(phase))
+
+    def batches(self, index: int, phase: Phase) -> Iterator[Batch]:
+        if self._limit:
+            for _, batch in zip(range(self._limit), self._stream.batches(index, phase), strict=False):
+                yield batch
+
+    def whole(self) -> Iterator[Batch]:
+        return self._stream.whole() if self._limit else iter(())

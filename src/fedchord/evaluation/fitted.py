@@ -1,0 +1,93 @@
+"""A trained federation: what every client would deploy, after the training before use that its rule asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedchord.check import fail, require
+from fedchord.core.rules import LINE, Line, ServerState
+from fedchord.engine.memory import ClientMemory
+from fedchord.engine.simulate import RoundResult
+from fedchord.engine.work import Work
+from fedchord.tensors import Tensors
+
+STATISTICS = 256
+"""How many training rows make a batch when BatchNorm statistics are recomputed."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The work of a run, which is constant, with a server state and the clients' memory."""
+
+    work: Work
+    state: ServerState
+    memory: ClientMemory
+
+    @staticmethod
+    def of(result: RoundResult) -> Fitted:
+        """What a round of `simulate` ended with."""
+        return Fitted(result.work, result.state, result.memory)
+
+    def clients(self, split: str = "test") -> list[int]:
+        """The clients that have rows of a split; none at all is an error."""
+        found: list[int] = self.work.federation.part(split).sizes.nonzero().flatten().tolist()
+        if not found:
+            raise fail("evaluate", f"no client has {split} rows")
+        return found
+
+    def sampled(self, client: int) -> bool:
+        """Whether a client has taken part in a round."""
+        return bool(self.state.visits[client] > 0)
+
+    def memory_of(self, client: int) -> Tensors | None:
+        """What a client keeps; empty if it keeps nothing, None if it never took part."""
+        return (self.memory.get(client) or {}) if self.sampled(client) else None
+
+    def tunes(self, client: int) -> bool:
+        """Whether a client trains before it deploys."""
+        return bool(self.work.tuning(client, self.sampled(client), self.state)[1])
+
+    def waits(self, client: int) -> bool:
+        """Whether a client would train before use only because it never took part (FedPer's private part)."""
+        if self.sampled(client) or not self.tunes(client):
+            return False
+        return not self.work.tuning(client, True, self.state)[1]
+
+    def point(self, client: int) -> Tensors | Line:
+        """What a client's rule deploys, after the training before use: a model, or a point on a line."""
+        rule = self.work.algorithm.client
+        own = self.work.tune(client, self.memory_of(client), self.state)
+        found = rule.deploy(self.work.task, self.state.broadcast, own)
+        if isinstance(found, Line):
+            told = rule.deploys.kind == LINE
+            require(told, type(rule).__name__, "deploy gives a Line, so deploys must be Deployed(words, 'line')")
+        else:
+            require("theta" in found, type(rule).__name__, f"deploy gives no theta, only {sorted(found)}")
+        return found
+
+    def line(self, client: int) -> Line | None:
+        """The two models of a client, where it has two."""
+        found = self.point(client) if self.work.algorithm.client.deploys.kind == LINE else None
+        return found if isinstance(found, Line) else None
+
+    def deployed(self, client: int) -> Tensors:
+        """The model a client deploys, {"theta", "buffers"}."""
+        return self.model(client, self.point(client))
+
+    def model(self, client: int, point: Tensors | Line) -> Tensors:
+        """A point as a model; without statistics of its own they are recomputed on the client's training rows."""
+        if isinstance(point, Line):
+            theta, buffers = point.theta, point.buffers
+        else:
+            theta, buffers = point["theta"], point.get("buffers")
+        return {"theta": theta, "buffers": self.statistics(client, theta) if buffers is None else buffers}
+
+    def statistics(self, client: int, theta: Tensor) -> Tensor:
+        """BatchNorm statistics of a model, recomputed on a client's training rows (empty where the model has none)."""
+        task, federation = self.work.task, self.work.federation
+        if not task.buffers.size:
+            return torch.zeros(0, device=theta.device)
+        return task.statistics(theta, (federation.batch(rows) for rows in federation.train[client].split(STATISTICS)))

@@ -1,0 +1,152 @@
+"""The settings of a run that is made of objects in Python: what is written down of them, and their fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import tomli_w
+
+from fedchord import rng
+from fedchord.core.round import Plan
+from fedchord.core.rules import Algorithm
+from fedchord.core.task import Task
+from fedchord.core.training import Training
+from fedchord.data.federation import Federation
+from fedchord.evaluation.sweep import LAMBDAS, check_lambdas
+from fedchord.experiments.config import INDIFFERENT
+from fedchord.experiments.settings import Scalar
+from fedchord.synthetic.learn import Judge
+
+MADE = "python"
+"""The value of the key `made` in the config.toml of such a run."""
+
+
+@dataclass(frozen=True)
+class OwnConfig:
+    """What a run reads of its settings, taken from objects."""
+
+    algorithm: Algorithm
+    task: Task
+    federation: Federation
+    training: Training
+    asked: Plan
+    executor: str = "processes"
+    workers: int | None = None
+    eval_every: int = 0
+    checkpoint_every: int = 10
+    judge: Judge = field(default_factory=Judge)
+    sweep_lambdas: tuple[float, ...] | None = None
+    out: str | None = None
+    validation: float = 0.0
+    judge_features: str | None = None
+    judge_privacy: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.sweep_lambdas is not None:
+            check_lambdas(self.sweep_lambdas, "lambdas")
+
+    @property
+    def method(self) -> str:
+        """The name of the algorithm, or of its client rule."""
+        return self.algorithm.name or type(self.algorithm.client).__name__
+
+    @property
+    def parameters(self) -> tuple[tuple[str, Scalar], ...]:
+        """The fields of the rules by key."""
+        found: list[tuple[str, Scalar]] = []
+        rules = {"method": self.algorithm.client, "mixing": self.algorithm.mixing, "server": self.algorithm.server}
+        for name, rule in rules.items():
+            values = {part.name: getattr(rule, part.name) for part in fields(rule)}  # type: ignore[arg-type]
+            found += [(f"{name}.{key}", _scalar(value)) for key, value in values.items() if value is not None]
+        return tuple(found)
+
+    @property
+    def rounds(self) -> int:
+        return self.asked.rounds
+
+    @property
+    def seed(self) -> int:
+        return self.asked.seed
+
+    @property
+    def lr(self) -> float:
+        return self.training.lr
+
+    def plan(self) -> Plan:
+        """Rounds, cohort and seed."""
+        return self.asked
+
+    def lambdas(self) -> tuple[float, ...]:
+        """Where models with two ends are measured."""
+        return LAMBDAS if self.sweep_lambdas is None else self.sweep_lambdas
+
+    def judged_by(self) -> Judge:
+        """The recipe of the classifier that measures synthetic samples."""
+        return self.judge
+
+    def choices(self) -> dict[str, Any]:
+        """The model's class, and how often it is measured."""
+        return {"model": self.task.model_name, "eval_every": self.eval_every}
+
+    def values(self) -> dict[str, Any]:
+        """All settings by key, as far as they have one."""
+        names = [part.name for part in fields(self.training)]
+        rules = {"mixing": type(self.algorithm.mixing).__name__, "server": type(self.algorithm.server).__name__}
+        values: dict[str, Any] = {
+            "made": MADE,
+            "method": self.method,
+            **rules,
+            "data": self.federation.name,
+            "clients": self.federation.num_clients,
+            **{name: getattr(self.asked, name) for name in ("rounds", "cohort", "seed")},
+            **{name: getattr(self.training, name) for name in names},
+            **self.choices(),
+            "executor": self.executor,
+            "checkpoint_every": self.checkpoint_every,
+            "objects": self.digest(),
+        }
+        values |= {} if self.sweep_lambdas is None else {"sweep.lambdas": list(self.sweep_lambdas)}
+        values |= {} if self.out is None else {"out": self.out}
+        return values | dict(self.parameters)
+
+    def to_toml(self) -> str:
+        """All settings as a file."""
+        return tomli_w.dumps(self.values())
+
+    def fingerprint(self) -> str:
+        """A hash of everything that changes the result."""
+        return fingerprint_of(self.values())
+
+    def digest(self) -> str:
+        """A hash of rules, first model and data: the same objects made anew have the same."""
+        found = hashlib.sha256()
+        for part in self._told():
+            found.update(part)
+        return found.hexdigest()[:16]
+
+    def _told(self) -> Iterator[bytes]:
+        rules = (self.algorithm.client, self.algorithm.mixing, self.algorithm.server)
+        yield repr([(type(rule).__module__, type(rule).__qualname__, rule) for rule in rules]).encode()
+        yield repr(self.task).encode()
+        first = self.task.init(rng.key(self.asked.seed, "model"))
+        columns = self.federation.columns
+        rows = (self.federation.train, self.federation.validation, self.federation.test)
+        tensors = [*first.values(), *columns.values(), *(t for part in rows for t in (part.rows, part.offsets))]
+        for tensor in tensors:
+            yield f"{tensor.dtype} {tuple(tensor.shape)}".encode()
+            yield tensor.detach().cpu().contiguous().numpy().tobytes()
+        yield repr(self.federation.client_names).encode()
+
+
+def fingerprint_of(values: Mapping[str, Any]) -> str:
+    """The fingerprint of settings as they are written down."""
+    plain = {key: value for key, value in values.items() if key not in INDIFFERENT}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _scalar(value: object) -> Scalar:
+    return value if isinstance(value, str | int | float | bool) else repr(value)
