@@ -33,7 +33,6 @@ PENDING = {
     "evaluation/evaluate.py imports synthetic",
     "experiments/study.py imports report",
     "experiments/study_file.py imports report",
-    "report/bootstrap.py imports thesis",
 }
 
 

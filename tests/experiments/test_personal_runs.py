@@ -9,8 +9,8 @@ import pytest
 
 from fedchord import FedchordError
 from fedchord.cli import read_settings
+from fedchord.experiments import reading, study
 from fedchord.experiments import run as runs
-from fedchord.experiments import study
 from fedchord.experiments.config import RunConfig
 from fedchord.report import show, tables
 
@@ -59,16 +59,16 @@ def test_clients_that_deploy_the_global_model_are_counted_and_shown(tmp_path, pa
     verb = "deploys" if expected == 1 else "deploy"
     words = f", {expected} {verb} the global model." if told else "."
     assert line.endswith(f"{protocol['never_sampled']} were never sampled{words}")
-    made = tables.tabulate(tables.read_all([tmp_path / "run"])[0])
+    made = tables.tabulate(reading.read_all([tmp_path / "run"])[0])
     assert f"clients that deploy the global model: {expected}" in made.notes
 
 
 def test_one_model_for_all_is_not_counted_as_a_lack(tmp_path):
     summary = execute(f"out={tmp_path / 'a'}")
     assert "deploy the global model" not in "\n".join(show.result_notes(summary, None))
-    assert "deploy the global model" not in "\n".join(tables.tabulate(tables.read_all([tmp_path / "a"])[0]).notes)
+    assert "deploy the global model" not in "\n".join(tables.tabulate(reading.read_all([tmp_path / "a"])[0]).notes)
     execute("method=ditto", f"out={tmp_path / 'b'}")
-    notes = tables.tabulate(tables.read_all([tmp_path])[0]).notes
+    notes = tables.tabulate(reading.read_all([tmp_path])[0]).notes
     (line,) = [note for note in notes if "deploy the global model" in note]
     assert line.startswith("clients that deploy the global model: all [fedavg]; ") and line.endswith(" [ditto]")
 
@@ -181,7 +181,7 @@ def test_few_validation_rows_are_told(tmp_path):
     (line,) = few(summary)
     words = "lambda is chosen on fewer than 10 validation rows of 8 of 8 clients, the smallest has "
     assert line.startswith(words) and 0 < int(line.removeprefix(words).split()[0]) < 10
-    found = tables.read_all([tmp_path])[0]
+    found = reading.read_all([tmp_path])[0]
     assert f"ditto: {line}" in tables.tabulate(found, columns=["validated"]).notes
     assert f"ditto: {line}" not in tables.tabulate(found).notes
     assert not few(execute("method=ditto", "validation=0.3")) and not few(execute("validation=0.02"))

@@ -18,7 +18,7 @@ from helpers.invoked import invoke
 from fedchord.check import FedchordError
 from fedchord.experiments import run as runs
 from fedchord.experiments import study
-from fedchord.report import tables
+from fedchord.report import cells, formats
 
 BASE: dict[str, Any] = {
     "title": "Two and two",
@@ -371,8 +371,8 @@ def test_the_commands_end_with_the_right_code(tmp_path: Path, fake: FakeRuns) ->
 # -- the table -----------------------------------------------------------------------------------------------------
 
 
-def rows_of(table: tables.Table) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(tables.render(table, "csv"))))
+def rows_of(table: cells.Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(formats.render(table, "csv"))))
 
 
 def test_the_table_has_means_and_deviations_over_seeds(tmp_path: Path, fake: FakeRuns) -> None:
@@ -396,7 +396,7 @@ def test_reference_numbers_stand_beside_ours(tmp_path: Path, fake: FakeRuns) -> 
     assert [head.name for head in table.heads] == ["method", "K=5", "K=5 paper", "K=8"]
     first, second = rows_of(table)
     assert (first["K=5 paper"], first["K=5 paper std"], second["K=5 paper std"]) == ("95.69", "2.39", "")
-    assert "| 57.50 (2.12) | 95.69 (2.39) |" in tables.render(table, "markdown")
+    assert "| 57.50 (2.12) | 95.69 (2.39) |" in formats.render(table, "markdown")
     assert "paper: table 3" in table.notes
 
 
@@ -467,7 +467,7 @@ def test_references_go_below_where_the_terminal_is_narrow(tmp_path: Path, fake: 
     table = study.tabulate(plan, tmp_path)
     console = Console(width=200, file=io.StringIO())
     with console.capture() as taken:
-        console.print(tables.rich_table(table, stacked=True))
+        console.print(formats.rich_table(table, stacked=True))
     lines = taken.get().splitlines()
     row = next(number for number, line in enumerate(lines) if "FedAvg" in line)
     assert "57.50 (2.12)" in lines[row] and "95.69" not in lines[row]

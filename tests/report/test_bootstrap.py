@@ -16,11 +16,11 @@ from helpers.invoked import invoke
 
 from fedchord import metrics, rng
 from fedchord.check import FedchordError
+from fedchord.experiments import reading
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.loaded import Loaded
 from fedchord.report import bootstrap as resample
-from fedchord.report import tables
-from fedchord.thesis.figure_data import Loaded
 
 
 def write_run(folder: Path, auroc: list[float], **keys: Any) -> Path:
@@ -37,7 +37,7 @@ def write_run(folder: Path, auroc: list[float], **keys: Any) -> Path:
 
 
 def found(*places: Path, **options: Any) -> list[resample.Interval]:
-    return resample.intervals(tables.read_all(places)[0], **options)
+    return resample.intervals(reading.read_all(places)[0], **options)
 
 
 # -- seeds ---------------------------------------------------------------------------------------------------------

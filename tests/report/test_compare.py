@@ -16,8 +16,8 @@ import tomli_w
 from helpers.invoked import invoke
 
 from fedchord.check import FedchordError
+from fedchord.experiments import reading, study
 from fedchord.experiments import run as runs
-from fedchord.experiments import study
 from fedchord.experiments.config import RunConfig
 from fedchord.report import compare, tables
 
@@ -35,7 +35,7 @@ def write_run(folder: Path, top1: list[float | None], loss: list[float] | None =
 
 
 def compared(*places: Path, against: str, **options: Any) -> list[compare.Difference]:
-    found, _ = tables.read_all(places)
+    found, _ = reading.read_all(places)
     return compare.differences(found, against, **options)
 
 
@@ -283,7 +283,7 @@ def test_too_few_validation_rows_are_told_where_they_are_asked_for(tmp_path, val
     with pytest.raises(FedchordError) as error:
         compared(tmp_path, against="fedavg", column="validated")
     assert str(error.value) == f"{tmp_path / 'ditto'}: has no validated values: {reason}"
-    found, _ = tables.read_all([tmp_path / "ditto", tmp_path / "fedavg"])
+    found, _ = reading.read_all([tmp_path / "ditto", tmp_path / "fedavg"])
     assert f"ditto: no validated values: {reason}" in tables.tabulate(found, columns=["validated"]).notes
     assert not [note for note in tables.tabulate(found).notes if "validated" in note]
 

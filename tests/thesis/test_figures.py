@@ -20,11 +20,11 @@ from torch import nn
 
 from fedchord.check import FedchordError
 from fedchord.core.task import Task
-from fedchord.experiments import study
-from fedchord.report import tables
-from fedchord.report.tables import Run
+from fedchord.experiments import reading, study
+from fedchord.experiments.loaded import Loaded
+from fedchord.experiments.reading import Run
 from fedchord.thesis import figure_data, figure_draw, figure_land, figures
-from fedchord.thesis.figure_data import Bins, Curve, Link, Loaded, Panel, Spread, Start
+from fedchord.thesis.figure_data import Bins, Curve, Link, Panel, Spread, Start
 
 TINY = ["data=digits", "clients=6", "cohort=3", "rounds=3", "epochs=1", "executor=serial", "eval_every=0"]
 
@@ -196,7 +196,7 @@ def test_who_has_two_models_is_who_trained_after_the_start(folder: Path) -> None
 
 
 def test_the_link_has_both_curves_and_the_cosine_after_the_start(folder: Path) -> None:
-    run = tables.read(folder / "MM")
+    run = reading.read(folder / "MM")
     found = figure_data.link("MM", [run])
     ended = Loaded.of(folder / "MM").two_ended()
     rows = np.array(run.summary["sweep"]["per_client"])
@@ -214,7 +214,7 @@ def test_the_link_has_both_curves_and_the_cosine_after_the_start(folder: Path) -
 
 def test_bins_are_those_of_the_deployed_models(folder: Path) -> None:
     """Every row scored by hand with torch's own layers; the bins counted by numpy's histogram."""
-    run = tables.read(folder / "MM")
+    run = reading.read(folder / "MM")
     here = Loaded.of(folder / "MM")
     confidence, right, offsets = [], [], [0]
     for client in range(6):
@@ -242,7 +242,7 @@ def test_bins_are_those_of_the_deployed_models(folder: Path) -> None:
 
 def test_the_start_grid_has_the_lowest_mean_loss_along_the_line(folder: Path) -> None:
     """The losses at every lambda, client by client, by `Task.outputs` and torch's cross-entropy."""
-    run, here = tables.read(folder / "LM"), Loaded.of(folder / "LM")
+    run, here = reading.read(folder / "LM"), Loaded.of(folder / "LM")
     task, federation = here.parts.task, here.parts.federation
     shared = here.state.broadcast["theta"]
     losses = []
@@ -262,7 +262,7 @@ def test_the_start_grid_has_the_lowest_mean_loss_along_the_line(folder: Path) ->
 
 
 def test_the_landscape_has_one_range_and_the_loss_of_its_models(folder: Path) -> None:
-    runs = {label: tables.read(folder / label) for label in ("FedAvg", "MM", "LM")}
+    runs = {label: reading.read(folder / label) for label in ("FedAvg", "MM", "LM")}
     found = figure_land.lands(runs, points=4, rows=60)
     assert all(np.array_equal(land.x, found[0].x) and np.array_equal(land.y, found[0].y) for land in found)
     shortest = []

@@ -185,10 +185,10 @@ def table(
     """
     from fedchord.check import one_of
     from fedchord.cli.commands import show as show_table
-    from fedchord.report import tables
+    from fedchord.report.formats import FORMATS
     from fedchord.thesis import data_table
 
-    one_of("data table", "format", form, tables.FORMATS)
+    one_of("data table", "format", form, FORMATS)
     show_table(data_table.table(_root(root), [source.name for source in _sources(names or [])]), form)
 
 

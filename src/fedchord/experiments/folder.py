@@ -13,17 +13,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fedchord.check import FedchordError
+from fedchord.engine.layout import LAYOUT as LAYOUT
+from fedchord.experiments import reading
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.reading import CHECKPOINTS, CONFIG, ROUNDS, SUMMARY, Line
 from fedchord.synthetic.look import grid
 from fedchord.synthetic.look import write as write_picture
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
 
-Line = dict[str, Any]
+PYTHON = "python"
+"""The key `made` of a run whose objects were made in Python: its config.toml tells about them and cannot make them."""
 
 
 class RunFolder:
@@ -31,8 +36,8 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.config, self.rounds = self.path / "config.toml", self.path / "rounds.jsonl"
-        self.summary, self.checkpoints = self.path / "summary.json", self.path / "checkpoints"
+        self.config, self.rounds = self.path / CONFIG, self.path / ROUNDS
+        self.summary, self.checkpoints = self.path / SUMMARY, self.path / CHECKPOINTS
         self.samples, self.snapshots = self.path / SET, self.path / "snapshots"
 
     @property
@@ -53,11 +58,28 @@ class RunFolder:
     # -- settings --------------------------------------------------------------------------------------------------
 
     def read_config(self) -> RunConfig:
-        """The settings of the run that is here; `out` is this folder, wherever it stood when the run began."""
+        """The settings of the run that is here; `out` is this folder, wherever it stood when the run began.
+
+        A run that another layout wrote, or whose objects were made in Python, cannot be built again and is refused.
+        """
         if not self.config.is_file():
-            what = "has no config.toml, so it holds no run" if self.path.is_dir() else "no such folder"
+            what = f"has no {CONFIG}, so it holds no run" if self.path.is_dir() else "no such folder"
             raise FedchordError(f"{self.path}: {what}")
+        reading.check_layout(self.path)
+        return self._held()
+
+    def _held(self) -> RunConfig:
+        """The settings, whatever wrote the rest."""
+        if self._made_in_python():
+            told = "made from Python with objects that its config.toml cannot make; go on there with fedchord.run"
+            raise FedchordError(f"{self.path}: {told}")
         return RunConfig.from_toml(self.config).with_values(out=str(self.path))
+
+    def _made_in_python(self) -> bool:
+        try:
+            return tomllib.loads(self.config.read_text()).get("made") == PYTHON
+        except (OSError, ValueError):
+            return False  # whoever reads it next says what is wrong
 
     def begin(self, config: RunConfig) -> None:
         """Make the folder of a new run."""
@@ -80,8 +102,10 @@ class RunFolder:
             raise FedchordError(f"out: {self.path} is a file, not a folder")
         if not self.holds_run:
             return
+        if self._made_in_python():
+            raise FedchordError(f"{self.path} already holds a run made from Python; choose another out")
         try:
-            held = self.read_config()
+            held = self._held()
         except FedchordError:
             raise FedchordError(f"{self.path} already holds a run, whose config.toml cannot be read") from None
         which = f"(method {held.algorithm().name}, seed {held.seed})"
@@ -97,18 +121,7 @@ class RunFolder:
 
     def read_rounds(self) -> list[Line]:
         """The rounds from the first on, up to the first line that is missing or damaged."""
-        lines: list[Line] = []
-        if not self.rounds.is_file():
-            return lines
-        for text in self.rounds.read_text(errors="replace").splitlines():
-            try:
-                line = json.loads(text)
-            except ValueError:
-                break
-            if not isinstance(line, dict) or line.get("round") != len(lines) + 1:
-                break
-            lines.append(line)
-        return lines
+        return reading.unbroken_rounds(self.path)
 
     def write_rounds(self, lines: Iterable[Line]) -> None:
         """Replace the rounds by these."""
@@ -123,13 +136,7 @@ class RunFolder:
 
     def read_summary(self) -> dict[str, Any]:
         """The results of a finished run."""
-        try:
-            found = json.loads(self.summary.read_text())
-        except (OSError, ValueError):
-            raise FedchordError(f"{self.summary} is missing or damaged") from None
-        if not isinstance(found, dict):
-            raise FedchordError(f"{self.summary} is missing or damaged")
-        return found
+        return reading.read_summary(self.path)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the results, whole or not at all."""

@@ -13,7 +13,7 @@ from fedchord.data.official.facts import FACTS, Facts, Thesis
 from fedchord.data.official.verify import File, loaded_rows, look, verdict
 from fedchord.data.statistics import Statistics, statistics
 from fedchord.experiments.config import RunConfig
-from fedchord.report.tables import Cell, Head, Table
+from fedchord.report.cells import Cell, Head, Table
 
 HEADS = ("data", "here", "clients", "samples", "mean", "std")
 THESIS = ("thesis clients", "thesis samples", "thesis mean", "thesis std", "table")
