@@ -56,8 +56,9 @@ class FakeRuns:
         if folder.name in self.broken:
             raise self.broken[folder.name]
         values = {"mean": accuracy(config.method, config.clients, config.seed), "std": 0.125, "worst10": 0.25}
-        told = {"model": "the global model", "split": "test", "round": 2, "clients": config.clients, "notes": []}
-        summary = {"metrics": {"top1": values}, "protocol": told, "seconds": {"total": 0.5}}
+        deploys = {"words": "the global model", "kind": "global"}
+        told = {"deploys": deploys, "split": "test", "round": 2, "clients": config.clients, "notes": []}
+        summary = {"layout": 2, "metrics": {"top1": values}, "protocol": told, "seconds": {"total": 0.5}}
         (folder / "summary.json").write_text(json.dumps(summary))
         return summary
 

@@ -17,6 +17,7 @@ from fedchord.experiments import reading
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
 from fedchord.report import tables
+from fedchord.report.cells import Cell, mark_best
 from fedchord.report.show import result_notes
 from fedchord.synthetic.learn import Judge, learn
 from fedchord.synthetic.set import drawn, load_set
@@ -145,8 +146,8 @@ def test_all_real_rows_stand_beside_as_many(done):
     ],
 )
 def test_bounds_are_no_contest(metric, best):
-    cells = [cells.Cell("", number) for number in (0.2, 0.4)]
-    assert [cell.best for cell in cells.mark_best(cells, metric, "mean")] == best
+    found = [Cell("", number) for number in (0.2, 0.4)]
+    assert [cell.best for cell in mark_best(found, metric, "mean")] == best
 
 
 @pytest.mark.parametrize("suffix", ["csv", "npz"])

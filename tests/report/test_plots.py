@@ -33,7 +33,12 @@ def write_run(folder: Path, curve: dict[int, float], finished: bool = True, **ke
     if finished:
         last = curve[max(curve)]
         per_client = {"client": ["a", "b", "c"], "size": [1, 1, 1], "top1": [last, last / 2, None], "loss": [1, 3, 2]}
-        summary = {"metrics": {"top1": {"mean": last}}, "per_client": per_client, "protocol": {"clients": 3}}
+        summary = {
+            "layout": 2,
+            "metrics": {"top1": {"mean": last}},
+            "per_client": per_client,
+            "protocol": {"clients": 3},
+        }
         (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 

@@ -38,9 +38,10 @@ def write_run(folder: Path, top1: list[float], gini: float = 0.05, loss: float =
         "undefined": 0,
     }
     summary = {
+        "layout": 2,
         "config": keys,
         "protocol": {
-            "model": f"the model of {keys['method']}",
+            "deploys": {"words": f"the model of {keys['method']}", "kind": "own"},
             "split": "test",
             "round": 5,
             "clients": len(top1),
@@ -209,7 +210,7 @@ def test_folders_that_are_no_finished_run_are_named(tmp_path: Path) -> None:
     write_run(tmp_path / "good", [0.5])
     (write_run(tmp_path / "half", [0.5]) / "summary.json").unlink()
     (write_run(tmp_path / "cut", [0.5]) / "summary.json").write_text('{"metrics": {"top1"')
-    (write_run(tmp_path / "strange", [0.5]) / "summary.json").write_text('{"metrics": 3}')
+    (write_run(tmp_path / "strange", [0.5]) / "summary.json").write_text('{"layout": 2, "metrics": 3}')
     (write_run(tmp_path / "toml", [0.5]) / "config.toml").write_text("method = = 3")
     runs, problems = reading.read_all([tmp_path])
     assert [run.folder.name for run in runs] == ["good"]

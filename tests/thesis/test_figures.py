@@ -472,7 +472,7 @@ def test_a_study_may_have_columns_of_several_metrics(tmp_path: Path) -> None:
     (tmp_path / job.folder).mkdir()
     (tmp_path / job.folder / "config.toml").write_text(job.config.to_toml())
     measured = {"top1": {"mean": 0.5, "std": 0.1}, "ece": {"mean": 0.0625, "std": 0.5}}
-    (tmp_path / job.folder / "summary.json").write_text(json.dumps({"metrics": measured, "protocol": {}}))
+    (tmp_path / job.folder / "summary.json").write_text(json.dumps({"layout": 2, "metrics": measured}))
     table = study.tabulate(plan, tmp_path)
     heads = ["method", "x top1 mean %", "x top1 mean % paper", "x ece mean", "x ece mean paper"]
     assert [head.name for head in table.heads] == heads
