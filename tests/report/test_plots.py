@@ -105,6 +105,18 @@ def test_a_single_measured_round_is_said(tmp_path: Path) -> None:
     assert "eval_every" in notes[0]
 
 
+def test_rounds_that_leave_clients_out_are_said(tmp_path: Path) -> None:
+    whole, part = (
+        write_run(tmp_path / "a", {1: 0.5, 2: 0.7}),
+        write_run(tmp_path / "b", {1: 0.5, 2: 0.7}, method="fedper"),
+    )
+    lines = [json.loads(line) for line in (part / "rounds.jsonl").read_text().splitlines()]
+    lines[0]["left_out"] = 1
+    (part / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    notes = plots.plot([whole, part], tmp_path / "figure.png")
+    assert notes == ["fedper: rounds before the last leave out clients never sampled until then"]
+
+
 def test_clients_are_sorted_from_worst_to_best(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", {2: 0.8})
     (axes,) = plots.clients(groups_of(run)).axes

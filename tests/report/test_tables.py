@@ -17,6 +17,7 @@ from helpers.invoked import invoke
 
 from fedchord.check import FedchordError
 from fedchord.experiments import reading
+from fedchord.experiments.columns import COLUMNS
 from fedchord.report import cells, formats, tables
 
 
@@ -279,7 +280,7 @@ def test_the_command_prints_every_format(tmp_path: Path) -> None:
 def test_a_wide_table_is_not_cut(tmp_path: Path) -> None:
     write_run(tmp_path / "a", [0.5], **{"method.a_parameter_with_a_long_name": 1})
     write_run(tmp_path / "b", [0.5], **{"method.a_parameter_with_a_long_name": 2})
-    columns = [part for name in reading.COLUMNS for part in ("--column", name)]
+    columns = [part for name in COLUMNS for part in ("--column", name)]
     result = invoke("table", str(tmp_path), *columns)
     assert "…" not in result.stdout and "a_parameter_with_a_long_name" in result.stdout
 

@@ -17,18 +17,9 @@ from typing import Any
 
 from fedchord.check import FedchordError
 from fedchord.engine.layout import LAYOUT
+from fedchord.experiments.columns import SAMPLES
 
 CONFIG, ROUNDS, SUMMARY, CHECKPOINTS = "config.toml", "rounds.jsonl", "summary.json", "checkpoints"
-SPREAD_OF = {"mean": "std", "swept": "swept_std", "validated": "validated_std"}
-"""The column with the std over clients of another column; `swept` and `validated` are those of the lambda sweep."""
-COLUMNS = (*SPREAD_OF, "std", "worst10", "best10", "gini", "gap", "pooled", "weighted", "clients", "undefined")
-"""What a summary has of every metric."""
-SAMPLE_SHARES = (
-    *("official", "upper", "upper_official", "lower", "lower_official"),
-    *("real", "real_official", "membership"),
-)
-SAMPLES = (*SAMPLE_SHARES, "frechet", "kid", "real_frechet", "real_kid")
-"""Numbers of runs that end with samples (see `synthesis`), with a mean like metrics; some are shares."""
 
 Line = dict[str, Any]
 

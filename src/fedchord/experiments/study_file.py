@@ -35,10 +35,9 @@ from pathlib import Path
 from typing import Any
 
 from fedchord.check import number, one_of, require, unknown, whole
-from fedchord.experiments.reading import COLUMNS, SAMPLES
+from fedchord.experiments.columns import COLUMNS, SAMPLES, SPREADS
 from fedchord.experiments.settings import flatten, read_toml
 from fedchord.metrics import METRICS
-from fedchord.report.cells import SPREADS
 
 ALIASES = {"2_table6": "2_noise", "2_table7": "2_start"}
 """Tables of the thesis whose study has another name."""

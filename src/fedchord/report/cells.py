@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fedchord.experiments.reading import SAMPLE_SHARES, SAMPLES, SPREAD_OF, Run
+from fedchord.experiments.columns import SAMPLE_SHARES, SAMPLES, SPREAD_OF
+from fedchord.experiments.reading import Run
 from fedchord.metrics import HIGHER_IS_BETTER, over_seeds
 
 SCALES = ("percent", "raw")
-SPREADS = ("seeds", "clients")
 SHARES = frozenset({"top1", "top5", "auroc"})
 """Metrics between 0 and 1 that are printed in percent, as papers do."""
 NO_CONTEST = frozenset(SAMPLES) - {"official", "frechet", "kid"}

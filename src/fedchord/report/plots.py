@@ -19,7 +19,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from fedchord.check import FedchordError, fail, one_of, unknown
-from fedchord.experiments.reading import COLUMNS, ROUNDS, SUMMARY, Run, find, read, read_config
+from fedchord.experiments.columns import COLUMNS
+from fedchord.experiments.reading import ROUNDS, SUMMARY, Run, find, read, read_config
 from fedchord.experiments.reading import rounds as rounds_of
 from fedchord.metrics import HIGHER_IS_BETTER
 from fedchord.report.cells import SHARES
@@ -77,6 +78,7 @@ def curves(
             notes.append(f"{name}: no round in which all seeds were measured, left out")
     if not lines:
         raise fail("plot", f"no round of these runs was measured with {metric} {column}")
+    notes += _left_out(groups)
     if all(len(rounds) == 1 for _, rounds, _ in lines):
         notes.append("each run was measured in one round only; for curves run with eval_every=1 (or 5, 10, ...)")
     figure, axes = _canvas()
@@ -184,6 +186,13 @@ def _history(g: Group, metric: str, column: str) -> tuple[Floats, Floats]:
     return np.array(common, dtype=np.float64), np.array(
         [[table[at] for at in common] for table in tables], dtype=np.float64
     )
+
+
+def _left_out(groups: Sequence[Group]) -> list[str]:
+    """The rows that were measured on fewer clients on the way than at the end."""
+    partly = [any("left_out" in line for run in g.runs for line in rounds_of(run)) for g in groups]
+    names = [name for name, some in zip(labels(groups), partly, strict=True) if some]
+    return [f"{', '.join(names)}: rounds before the last leave out clients never sampled until then"] if names else []
 
 
 def _per_client(run: Run, metric: str) -> Floats:

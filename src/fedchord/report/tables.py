@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fedchord.check import one_of, unknown
+from fedchord.experiments.columns import COLUMNS, SAMPLES, SPREADS
 from fedchord.experiments.parts import headline
-from fedchord.experiments.reading import COLUMNS, SAMPLES, Run
+from fedchord.experiments.reading import Run
 from fedchord.report import notes, rows
 from fedchord.report.cells import (
     DAGGER,
     SCALES,
-    SPREADS,
     Cell,
     Estimate,
     Head,
