@@ -302,16 +302,13 @@ def summarise(values: Tensor, weights: Tensor | None = None, higher_is_better: b
     counts = {"clients": clients, "undefined": len(values) - clients}
     if not clients:
         return dict.fromkeys(("mean", "std", "worst10", "best10", "gap", "gini", "weighted"), torch.nan) | counts
-    few = max(1, clients // 10)
-    ordered = x.sort().values
-    low, high = float(ordered[:few].mean()), float(ordered[-few:].mean())
-    worst, best = (low, high) if higher_is_better else (high, low)
+    worst, best = tenths(x, higher_is_better)
     return {
         "mean": float(x.mean()),
         "std": float(x.std(correction=0)),
-        "worst10": worst,
-        "best10": best,
-        "gap": abs(best - worst),
+        "worst10": float(worst),
+        "best10": float(best),
+        "gap": float((best - worst).abs()),
         "gini": gini(x),
         "weighted": torch.nan if weights is None else _weighted_mean(values, weights, defined),
         **counts,
@@ -326,20 +323,42 @@ def _weighted_mean(values: Tensor, weights: Tensor, defined: Tensor) -> float:
     return float((w * values[defined].double()).sum() / w.sum())
 
 
+def over_clients(values: Tensor, statistic: str, higher_is_better: bool = True) -> Tensor:
+    """A statistic over clients (the last dimension) of many evaluations, all values defined; as `summarise` has it."""
+    if statistic == "mean":
+        return values.double().mean(-1)
+    if statistic == "gini":
+        return ginis(values)
+    worst, best = tenths(values.double(), higher_is_better)
+    return {"worst10": worst, "best10": best, "gap": (best - worst).abs()}[statistic]
+
+
+def tenths(values: Tensor, higher_is_better: bool = True) -> tuple[Tensor, Tensor]:
+    """The means of the worst and of the best max(1, floor(K/10)) clients (the last dimension)."""
+    few, ordered = max(1, values.shape[-1] // 10), values.sort(-1).values
+    low, high = ordered[..., :few].mean(-1), ordered[..., -few:].mean(-1)
+    return (low, high) if higher_is_better else (high, low)
+
+
 def gini(x: Tensor) -> float:
     """The Gini coefficient of values of at least 0: 0 if all are equal, (K-1)/K if one client has everything.
 
     sum_ij |x_i - x_j| / (2 K^2 mean(x)) (thesis 3.6), computed in sorted order as
     sum_i (2i - K - 1) x_(i) / (K sum_i x_i). It is 0 if all values are 0, and NaN if one is negative or not finite.
     """
-    if not len(x) or not bool(((x >= 0) & x.isfinite()).all()):
-        return torch.nan
-    k, highest = len(x), x.double().max()
-    if highest == 0:
-        return 0.0
-    shares = x.double().sort().values / highest  # scale-free, and exactly 1 if all are equal
+    return float(ginis(x)) if len(x) else torch.nan
+
+
+def ginis(values: Tensor) -> Tensor:
+    """The Gini coefficient over the last dimension."""
+    x = values.double()
+    k, highest = x.shape[-1], x.amax(-1, keepdim=True)
+    # scale-free, and exactly 1 if all are equal; where all are 0 the numerator is 0 as well
+    shares = x.sort(-1).values / torch.where(highest == 0, 1, highest)
     ranks = 2 * torch.arange(1, k + 1, dtype=torch.float64, device=x.device) - k - 1
-    return max(0.0, float((ranks * shares).sum() / (k * shares.sum())))
+    total = shares.sum(-1)
+    found = ((ranks * shares).sum(-1) / (k * torch.where(total == 0, 1, total))).clamp_min(0)
+    return found.masked_fill(~((x >= 0) & x.isfinite()).all(-1), torch.nan)
 
 
 def over_seeds(values: Sequence[float]) -> tuple[float, float]:

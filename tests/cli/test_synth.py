@@ -20,6 +20,7 @@ from fedchord.experiments import study
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.export import load_model
 from fedchord.experiments.folder import RunFolder
+from fedchord.experiments.summary import notes
 from fedchord.report.show import result_notes
 from fedchord.synthetic.set import drawn, load_set
 
@@ -297,7 +298,7 @@ def test_a_set_helps_clients_of_another_run(done):
     plain, shared = (runs.Parts.build(RunConfig.from_pairs([*base, *more])) for more in ([], [f"synthetic={done}"]))
     assert (shared.federation.train.sizes - plain.federation.train.sizes).tolist() == [100] * 4
     assert shared.federation.test.sizes.tolist() == plain.federation.test.sizes.tolist()
-    assert "A synthetic set of 100 rows was added" in " ".join(shared.federation.notes)
+    assert "A synthetic set of 100 rows was added" in " ".join(str(note.get("text")) for note in notes(shared))
     assert runs.execute(shared.config)["metrics"]["top1"]["mean"] > 0.1
 
 

@@ -119,7 +119,7 @@ def test_only_clients_that_were_never_sampled_train_before_use(name, monkeypatch
     changed = result.evaluation.per_client["loss"] != untrained.per_client["loss"]
     assert changed.nonzero().flatten().tolist() == places
     assert result.evaluation.protocol["never_sampled"] == len(oracle.NEVER)
-    assert "never sampled first trains its own part" in result.evaluation.protocol["model"]
+    assert "never sampled first trains its own part" in result.evaluation.protocol["deploys"]["words"]
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -141,14 +141,12 @@ def _results(algorithm: Algorithm, task: Task, order: list[int]) -> tuple:
         for group in ("mix", "carry", "mean")
     }
     logs = [upload.log for upload, _, _ in parts]
-    log = Log(
-        *(
-            {n: torch.stack([getattr(one, kind)[n] for one in logs]) for n in getattr(logs[0], kind)}
-            for kind in ("means", "sums")
-        )
+    means, sums = (
+        {n: torch.stack([getattr(one, kind)[n] for one in logs]) for n in getattr(logs[0], kind)}
+        for kind in ("means", "sums")
     )
     losses = torch.stack([loss for _, _, loss in parts])
-    results = Results(torch.tensor(order), FEDERATION.train.sizes[order], log=log, losses=losses, **groups)
+    results = Results(torch.tensor(order), FEDERATION.train.sizes[order], log=Log(means, sums), losses=losses, **groups)
     return close_round(algorithm, task, state, results, info)
 
 
@@ -228,8 +226,10 @@ def test_what_is_deployed_is_of_the_kind_that_is_told(name):
     fitted, clients = Fitted.of(result), range(FEDERATION.num_clients)
     points = [fitted.point(client) for client in clients]
     assert any(isinstance(point, Line) for point in points) == (rule.deploys.kind == LINE)
-    shared = [all(torch.equal(fitted.deployed(i)[n], t) for n, t in result.state.broadcast.items()) for i in clients]
-    assert all(shared) == (rule.deploys.kind == "global")
+    theta = result.state.broadcast["theta"]
+    assert all(torch.equal(fitted.deployed(client)["theta"], theta) for client in clients) == (
+        rule.deploys.kind == "global"
+    )
 
 
 # -- what rules leave to the engine -------------------------------------------------------------------------------

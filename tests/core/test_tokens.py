@@ -135,14 +135,14 @@ def test_a_batch_without_a_counted_token_has_no_loss_and_no_gradient():
 
 
 SILENT = 1
-"""A client whose every row has no counted token; every other row of client 2 has none."""
+"""A client whose every row has no counted token; 7 of the 10 rows of client 2 have none."""
 
 
 def partly_silent() -> DataSet:
     made = text([12, 9, 10])
     mask = made.columns["mask"]
     mask[made.groups == SILENT] = False
-    mask[(made.groups == 2).nonzero().flatten()[::2]] = False
+    mask[(made.groups == 2).nonzero().flatten()[:7]] = False
     return made
 
 
@@ -171,6 +171,7 @@ def test_a_client_without_a_counted_token_learns_nothing_and_spoils_nothing(exec
     module = Words()
     module.load_state_dict(task.state_dict(first["theta"], first["buffers"]))
     sizes = [len(made.train[client]) for client in range(3)]
+    partly = 0
     for t, result in enumerate(results):
         locals_, without = [], []
         for client in range(3):
@@ -179,20 +180,22 @@ def test_a_client_without_a_counted_token_learns_nothing_and_spoils_nothing(exec
             local, count = trained_by_hand(module, batches, 0.5)
             locals_.append(local)
             without.append(count / len(batches))
-        assert without[0] == 0 and without[SILENT] == 1 and (t or 0 < without[2] < 1)
+        assert without[0] == 0 and without[SILENT] == 1 and without[2] < 1
+        partly += without[2] > 0
         with torch.no_grad():
             for whole, *parts in zip(*(m.parameters() for m in (module, *locals_)), strict=True):
                 whole.copy_(sum(size / sum(sizes) * part for size, part in zip(sizes, parts, strict=True)))
         theta = result.state.broadcast["theta"]
         assert torch.isfinite(theta).all()
         assert torch.allclose(theta, nn.utils.parameters_to_vector(module.parameters()).detach(), atol=5e-6), t
+    assert partly  # a client may have batches with and without
 
 
 @pytest.mark.parametrize("executor", ["serial", "vectorised"])
 def test_its_training_loss_is_zero(executor):
     made, task = federate(partly_silent(), Natural(), test=0.3), Task(Words, TOKENS)
     settings = {"rounds": 2, "training": Training(batch=2), "executor": executor}
-    for result in simulate(method("qfedavg"), task, made, **settings):
+    for result in simulate(method("q-fedavg"), task, made, **settings):
         assert result.losses.tolist()[SILENT] == 0 and result.losses[[0, 2]].min() > 0
         assert torch.isfinite(result.state.broadcast["theta"]).all()
 

@@ -1,6 +1,8 @@
 import multiprocessing
 import os
 import signal
+import time
+from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
@@ -14,11 +16,14 @@ from fedchord.core.round import Plan, open_round, open_run
 from fedchord.core.rules import Algorithm, ClientRule, Phase
 from fedchord.core.task import Task
 from fedchord.core.training import Training
-from fedchord.engine.executors import Work
+from fedchord.engine.executors import make_executor
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.processes import Processes
-from fedchord.engine.simulate import pick_device, simulate
+from fedchord.engine.simulate import simulate
 from fedchord.engine.vectorised import cannot_vectorise
+from fedchord.engine.work import Work, pick_device
+from fedchord.evaluation.evaluate import evaluate
+from fedchord.evaluation.fitted import Fitted
 from fedchord.mixing.static import BySize
 from fedchord.models import TwoCNN, TwoNN
 from fedchord.servers.step import Step
@@ -159,7 +164,7 @@ def test_workers_end_with_the_run():
     executor = Processes(Work(algorithm, task, FEDERATION, TRAINING, 0), state.broadcast, 4, 2)
     info, ids = open_round(state, plan, TRAINING)
     executor.run(state.broadcast, ids, info, ClientMemory())
-    workers = list(executor._workers)
+    workers = list(executor.workers)
     assert len(workers) == 1 and all(worker.is_alive() for worker in workers)
     executor.close()
     assert not any(worker.is_alive() for worker in workers)
@@ -169,7 +174,7 @@ def test_a_client_never_sampled_costs_nothing():
     federation = make_federation([6] * 400)
     result = last(catalog.build("local"), Task(lambda: TwoNN(6, 5, 3)), "serial", federation=federation, cohort=3)
     assert len(result.memory) == len(set(torch.nonzero(result.state.visits).flatten().tolist())) <= 9
-    assert result.evaluation.protocol["never_sampled"] == 400 - len(result.memory)
+    assert evaluate(Fitted.of(result)).protocol["never_sampled"] == 400 - len(result.memory)
 
 
 @pytest.mark.parametrize(
@@ -205,3 +210,147 @@ def test_bytes_are_those_of_the_tensors():
     assert result.bytes_down == result.bytes_up == 4 * size * 4
     scaffold = last(catalog.build("scaffold"), Task(lambda: TwoNN(6, 5, 3)), "serial")
     assert scaffold.bytes_down == scaffold.bytes_up == 2 * 4 * size * 4
+
+
+# -- anything else that is done per client -----------------------------------------------------------------------
+
+EXECUTORS = ("serial", "processes", "vectorised")
+
+
+def made(name: str, method: str = "fedavg"):
+    """An executor of two workers for the toy federation."""
+    work = Work.of(catalog.build(method), Task(lambda: TwoNN(6, 5, 3)), FEDERATION, TRAINING, 1)
+    executor = make_executor(name, work, work.algorithm.client.opening(work.task, 0), 4, 2)
+    assert executor.name == name and executor.work is work
+    return closing(executor)
+
+
+def in_a_worker() -> bool:
+    return multiprocessing.parent_process() is not None
+
+
+def slowly(item: int) -> int:
+    """Long enough that nobody takes everything."""
+    time.sleep(0.05)
+    return os.getpid()
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+def test_each_gives_the_results_in_the_order_of_the_items(name):
+    offset = 0.5  # the function need not be one that could be pickled
+    with made(name) as executor:
+        assert executor.each(lambda item: item**2 + offset, list(range(40))) == [i**2 + offset for i in range(40)]
+        assert executor.each(lambda item: item.upper(), ["b", "a"]) == ["B", "A"]
+        assert executor.each(lambda item: item, [[3, 1], [], [2]]) == [[3, 1], [], [2]]
+        assert executor.each(slowly, []) == [] and executor.each(slowly, [1]) == [os.getpid()]
+        seen = executor.each(slowly, list(range(8)))
+        assert len(set(seen)) == (2 if name == "processes" else 1)
+        assert executor.each(lambda item: torch.get_num_threads(), [1, 2, 3]) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+def test_each_sees_what_is_there_when_it_is_called(name):
+    """Also what was made after the executor, and again in a later call."""
+    with made(name) as executor:
+        held = torch.zeros(3)
+        for value in (1.0, 2.0):
+            held.fill_(value)
+            assert executor.each(lambda item, held=held: float(held.sum()), [0, 1, 2]) == [3 * value] * 3
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+def test_tensors_come_back_whole(name):
+    """Large ones, views and empty ones, of every type; they are the caller's own when the workers are gone."""
+
+    def drawn(seed: int) -> dict[str, torch.Tensor | tuple]:
+        slowly(seed)
+        whole = torch.randn(300, 400, generator=torch.Generator().manual_seed(seed))
+        few = torch.tensor([seed, -seed]), torch.tensor(seed > 2), torch.zeros(0), whole.double().sum()
+        return {"whole": whole, "view": whole.t()[3:5], "few": few}
+
+    with made(name) as executor:
+        found = executor.each(drawn, list(range(6)))
+    for seed, here in enumerate(found):
+        there = drawn(seed)
+        assert torch.equal(here["whole"], there["whole"]) and torch.equal(here["view"], there["view"])
+        for a, b in zip(here["few"], there["few"], strict=True):
+            assert a.dtype == b.dtype and torch.equal(a, b)
+        assert torch.equal(here["whole"].add_(1), there["whole"] + 1)
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_a_users_mistake_in_each_is_raised_as_it_is(name, where):
+    def wrong(item: int) -> int:
+        slowly(item)
+        if (in_a_worker() == (where == "there") and name == "processes") or name != "processes":
+            raise fail("Rule", f"no {item % 1}")
+        return item
+
+    with made(name) as executor, pytest.raises(FedchordError) as error:
+        executor.each(wrong, list(range(6)))
+    assert str(error.value) == "Rule: no 0" and type(error.value) is FedchordError
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_a_bug_in_each_names_the_failure(name, where):
+    def wrong(item: int) -> float:
+        slowly(item)
+        return item / (1 if in_a_worker() != (where == "there") and name == "processes" else 0)
+
+    kind = RuntimeError if name == "processes" else ZeroDivisionError
+    with made(name) as executor:
+        with pytest.raises(kind, match="division by zero") as error:
+            executor.each(wrong, list(range(6)))
+        assert name != "processes" or ("a worker failed:" in str(error.value) and "in wrong" in str(error.value))
+        assert executor.each(lambda item: item, [1, 2]) == [1, 2]  # the executor is as good as new
+
+
+def test_a_killed_worker_of_each_is_told_in_one_line():
+    def killed(item: int) -> int:
+        slowly(item)
+        if in_a_worker():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return item
+
+    with made("processes") as executor:
+        with pytest.raises(RuntimeError) as error:
+            executor.each(killed, list(range(6)))
+        assert str(error.value) == "a worker process ended (exit code -9); is memory short?"
+        assert executor.each(lambda item: item, [1, 2]) == [1, 2]
+
+
+@pytest.mark.parametrize("method", ["apfl", "fedavg-ft", "fedper"])
+def test_personal_models_are_evaluated_to_the_same_bits_by_every_executor(method):
+    """With clients that were never sampled; those of FedAvg-FT and FedPer train before use, in the workers."""
+    result = last(catalog.build(method), Task(lambda: TwoNN(6, 5, 3)), "serial", rounds=2, cohort=2)
+    fitted, found = Fitted.of(result), {}
+    assert (result.state.visits == 0).any() and (result.state.visits > 0).any()
+    assert any(fitted.tunes(client) for client in range(6)) == (method != "apfl")
+    plain = evaluate(fitted)
+    for name in EXECUTORS:
+        executor = make_executor(name, result.work, result.state.broadcast, 4, 2)
+        with closing(executor):
+            found[name] = evaluate(fitted, executor=executor)
+    for name, evaluation in found.items():
+        assert evaluation.clients == plain.clients and evaluation.protocol == plain.protocol, name
+        assert evaluation.metrics == plain.metrics, name
+        for metric, values in plain.per_client.items():
+            assert torch.equal(evaluation.per_client[metric], values), (name, metric)
+    assert len(set(plain.per_client["loss"].tolist())) == 6
+
+
+def test_an_executor_of_the_callers_stays_open_and_fits_its_work_alone():
+    task = Task(lambda: TwoNN(6, 5, 3))
+    with made("processes") as executor:
+        work, settings = executor.work, {"rounds": 2, "cohort": 4, "training": TRAINING, "executor": executor}
+        *_, first = simulate(work.algorithm, work.task, FEDERATION, seed=1, **settings)
+        assert all(worker.is_alive() for worker in executor.workers) and executor.workers
+        *_, again = simulate(work.algorithm, work.task, FEDERATION, seed=1, **settings)
+        assert torch.equal(first.state.broadcast["theta"], again.state.broadcast["theta"])
+        for other in ({"seed": 2}, {"seed": 1, "training": Training()}):
+            with pytest.raises(FedchordError, match="simulate: the executor was made for another algorithm, task"):
+                next(simulate(work.algorithm, work.task, FEDERATION, **settings | other))
+    reference = last(catalog.build("fedavg"), task, "serial", rounds=2)
+    assert torch.equal(first.state.broadcast["theta"], reference.state.broadcast["theta"])

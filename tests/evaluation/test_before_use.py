@@ -10,7 +10,7 @@ import torch
 from helpers.federations import make_federation
 
 import fedchord
-from fedchord import catalog, rng
+from fedchord import catalog
 from fedchord.check import FedchordError
 from fedchord.core.round import Plan, open_run
 from fedchord.core.rules import GLOBAL, OWN, Algorithm, ClientRule, Deployed, Phase
@@ -139,7 +139,7 @@ class Asked(ClientRule):
     def tuning(self, visit):
         assert visit.own == {}
         self.asked.append((visit.client, visit.sampled))
-        return (Phase(epochs=1),) if self.tuned else ()
+        return (Phase(steps=0),) if self.tuned else ()
 
     def start(self, visit):
         return {"theta": visit.own["start"], "buffers": visit.shared["buffers"]}
@@ -157,8 +157,7 @@ def test_tuning_is_asked_before_any_memory_is_made(calls):
     tuned = opened(Asked(tuned=True))
     model = tuned.deployed(3)
     assert calls == [3]
-    first = tuned.state.broadcast["theta"]
-    assert float((model["theta"] - first).mean()) == pytest.approx(1, abs=0.5)  # it began where `init` says
+    assert torch.equal(model["theta"], tuned.state.broadcast["theta"] + 1)  # it began where `init` says
 
 
 def test_a_rule_is_told_who_took_part():
@@ -239,10 +238,7 @@ def test_a_sweep_of_one_model_methods_deploys_and_trains_nobody(name, calls, mon
 def same(a: Evaluation, b: Evaluation) -> bool:
     """To the bit; NaN where both are."""
     values = all(torch.equal(a.per_client[n].nan_to_num(-1), v.nan_to_num(-1)) for n, v in b.per_client.items())
-    counts = {n: v for n, v in a.protocol.items() if n != "left_out"} == {
-        n: v for n, v in b.protocol.items() if n != "left_out"
-    }
-    return values and counts and a.clients == b.clients and repr(a.metrics) == repr(b.metrics)
+    return values and a.protocol == b.protocol and a.clients == b.clients and repr(a.metrics) == repr(b.metrics)
 
 
 @pytest.mark.parametrize("executor", ["processes", "serial", "vectorised"])
@@ -256,7 +252,7 @@ def test_every_executor_finds_the_same_bits(name, executor, monkeypatch):
         for everyone in (True, False):
             alone = evaluate(fitted, everyone=everyone)
             found = evaluate(fitted, executor=runner, everyone=everyone)
-            assert same(alone, found) and found.protocol == alone.protocol
+            assert same(alone, found)
         assert not same(evaluate(trained(name, seed=2)), evaluate(fitted))
         alone, found = sweep(fitted), sweep(fitted, executor=runner)
         assert (name == "apfl") == (found is not None)
@@ -279,4 +275,3 @@ def test_an_executor_makes_the_same_evaluation_before_and_after_its_rounds():
     alone = trained("apfl")
     assert torch.equal(result.state.broadcast["theta"], alone.state.broadcast["theta"])
     assert same(evaluate(Fitted.of(result)), evaluate(alone))
-    assert rng.key(1, "model") != rng.key(2, "model")

@@ -83,7 +83,7 @@ def test_the_protocol_is_written_down():
     protocol = evaluate(Fitted.of(last)).protocol
     assert protocol["split"] == "test" and protocol["clients"] == 5 and protocol["round"] == 5
     assert protocol["never_sampled"] == int((last.state.visits == 0).sum())
-    assert (protocol["model"], protocol["deploys"]) == ("the global model", "global")
+    assert protocol["deploys"] == {"words": "the global model", "kind": "global"}
     assert "plain mean over evaluated clients" in protocol["mean"]
 
 

@@ -26,7 +26,7 @@ from fedchord.evaluation.newcomers import Welcome, count, divide, welcome
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
 from fedchord.models import TwoNN
-from fedchord.report.show import newcomer_notes
+from fedchord.report.show import newcomer_notes, result_notes
 
 FEDERATION = make_federation([13, 20, 7, 31, 10, 5, 9, 16], test=6)
 TRAINING = Training(epochs=2, batch=4, lr=0.1, momentum=0.5, weight_decay=0.01, lr_decay=0.5, lr_step=2)
@@ -195,7 +195,8 @@ def test_a_run_tells_them(tmp_path):
     assert (found["clients"], found["epochs"], len(found["names"])) == (2, 2, 2)
     assert not set(found["names"]) & set(summary["per_client"]["client"])
     assert summary["protocol"]["clients"] == 6
-    assert "newcomers: 2 of 8 clients were kept out of training" in summary["protocol"]["notes"]
+    assert {"kind": "newcomers", "clients": 2, "of": 8} in summary["protocol"]["notes"]
+    assert "newcomers: 2 of 8 clients were kept out of training" in result_notes(summary, None)
     for name in ("global", "tuned"):
         assert set(found[name]) == set(summary["metrics"]) and found[name]["top1"]["clients"] == 2
     assert found["tuned"]["loss"]["mean"] < found["global"]["loss"]["mean"]

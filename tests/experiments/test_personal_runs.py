@@ -9,10 +9,10 @@ import pytest
 
 from fedchord import FedchordError
 from fedchord.cli import read_settings
+from fedchord.experiments import reading, study
 from fedchord.experiments import run as runs
-from fedchord.experiments import study
 from fedchord.experiments.config import RunConfig
-from fedchord.report import show, tables
+from fedchord.report import show, tables, words
 
 TINY = ["model=twonn", "clients=8", "cohort=2", "rounds=4", "executor=serial", "seed=3"]
 
@@ -59,16 +59,16 @@ def test_clients_that_deploy_the_global_model_are_counted_and_shown(tmp_path, pa
     verb = "deploys" if expected == 1 else "deploy"
     words = f", {expected} {verb} the global model." if told else "."
     assert line.endswith(f"{protocol['never_sampled']} were never sampled{words}")
-    made = tables.tabulate(tables.read_all([tmp_path / "run"])[0])
+    made = tables.tabulate(reading.read_all([tmp_path / "run"])[0])
     assert f"clients that deploy the global model: {expected}" in made.notes
 
 
 def test_one_model_for_all_is_not_counted_as_a_lack(tmp_path):
     summary = execute(f"out={tmp_path / 'a'}")
     assert "deploy the global model" not in "\n".join(show.result_notes(summary, None))
-    assert "deploy the global model" not in "\n".join(tables.tabulate(tables.read_all([tmp_path / "a"])[0]).notes)
+    assert "deploy the global model" not in "\n".join(tables.tabulate(reading.read_all([tmp_path / "a"])[0]).notes)
     execute("method=ditto", f"out={tmp_path / 'b'}")
-    notes = tables.tabulate(tables.read_all([tmp_path])[0]).notes
+    notes = tables.tabulate(reading.read_all([tmp_path])[0]).notes
     (line,) = [note for note in notes if "deploy the global model" in note]
     assert line.startswith("clients that deploy the global model: all [fedavg]; ") and line.endswith(" [ditto]")
 
@@ -96,15 +96,19 @@ def test_a_start_beyond_the_rounds_is_refused(method):
 
 
 def test_a_run_that_never_mixes_says_so():
-    late = execute("method=superfed-mm", "method.warmup=1.0")["protocol"]["notes"]
+    def told(*pairs: str) -> list[str]:
+        protocol = execute("method=superfed-mm", "method.warmup=1.0", *pairs)["protocol"]
+        return words.sentences(protocol, "superfed-mm")
+
+    late = told()
     assert "superfed-mm: mixing begins after the last round, so that training is FedProx with mu=0.01" in late
-    plain = execute("method=superfed-mm", "method.warmup=1.0", "method.mu=0")["protocol"]["notes"]
+    plain = told("method.mu=0")
     assert "superfed-mm: mixing begins after the last round, so that training is FedAvg" in plain
-    both = execute("method=superfed-mm", "method.warmup=1.0", "method.start_round=3")["protocol"]["notes"]
+    both = told("method.start_round=3")
     assert "superfed-mm: method.start_round counts, method.warmup does not" in both
     assert not [note for note in both if "mixing begins" in note]
     for pairs in (["method=superfed-mm"], ["method=superfed-mm", "method.start_round=0"], ["method=ditto"]):
-        assert not [note for note in execute(*pairs)["protocol"]["notes"] if pairs[0].partition("=")[2] in note]
+        assert {note["kind"] for note in execute(*pairs)["protocol"]["notes"]} == {"data"}
 
 
 # -- where the line is measured ------------------------------------------------------------------------------------
@@ -141,7 +145,8 @@ def test_the_command_shows_the_line(tmp_path):
     )
     assert told("method=apfl")[1][0].endswith("(honest): none; add validation=0.1.")
     summary, lines = told("method=fedavg", "sweep.lambdas=0,1")
-    assert not lines and "fedavg has one model: sweep.lambdas has no effect" in summary["protocol"]["notes"]
+    assert not lines and {"kind": "no-line", "method": "fedavg"} in summary["protocol"]["notes"]
+    assert "fedavg has one model: sweep.lambdas has no effect" in show.result_notes(summary, None)
 
 
 def test_the_grid_changes_the_fingerprint_only_where_it_is_another():
@@ -175,13 +180,13 @@ def test_bad_grids_are_one_line(text, line):
 
 def test_few_validation_rows_are_told(tmp_path):
     def few(summary: dict[str, Any]) -> list[str]:
-        return [note for note in summary["protocol"]["notes"] if note.startswith("lambda is chosen")]
+        return [words.sentence(note) for note in summary["protocol"]["notes"] if note["kind"] == "few-validation-rows"]
 
     summary = execute("method=ditto", "validation=0.02", f"out={tmp_path / 'a'}")
     (line,) = few(summary)
-    words = "lambda is chosen on fewer than 10 validation rows of 8 of 8 clients, the smallest has "
-    assert line.startswith(words) and 0 < int(line.removeprefix(words).split()[0]) < 10
-    found = tables.read_all([tmp_path])[0]
+    begin = "lambda is chosen on fewer than 10 validation rows of 8 of 8 clients, the smallest has "
+    assert line.startswith(begin) and 0 < int(line.removeprefix(begin).split()[0]) < 10
+    found = reading.read_all([tmp_path])[0]
     assert f"ditto: {line}" in tables.tabulate(found, columns=["validated"]).notes
     assert f"ditto: {line}" not in tables.tabulate(found).notes
     assert not few(execute("method=ditto", "validation=0.3")) and not few(execute("validation=0.02"))

@@ -18,6 +18,7 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.export import load_model
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.progress import Lines, Silent
+from fedchord.report import words
 
 TINY = ["model=logreg", "clients=6", "cohort=3", "rounds=4", "executor=serial", "checkpoint_every=1"]
 
@@ -77,8 +78,15 @@ def test_a_run_folder_holds_everything(tmp_path):
     protocol = summary["protocol"]
     assert protocol["method"] == "scaffold: Scaffold(), Uniform(), ScaffoldStep(lr=1.0)"
     assert (protocol["seed"], protocol["clients"], protocol["evaluated"], protocol["split"]) == (0, 6, 6, "test")
-    assert protocol["notes"][0].startswith("digits: 1797 of 1797 rows went to 6 clients")
-    assert protocol["notes"][-1] == "scaffold: momentum and weight_decay set to 0 (were 0.9, 0.0001)"
+    assert summary["layout"] == 2 and protocol["deploys"] == {"words": "the global model", "kind": "global"}
+    assert {note["kind"] for note in protocol["notes"]} == {"data"}
+    assert protocol["notes"][0]["text"].startswith("digits: 1797 of 1797 rows went to 6 clients")
+    assert protocol["overrides"] == [
+        {"key": "momentum", "asked": 0.9, "used": 0.0},
+        {"key": "weight_decay", "asked": 1e-4, "used": 0.0},
+    ]
+    sentence = "scaffold: momentum and weight_decay set to 0 (were 0.9, 0.0001)"
+    assert words.sentences(protocol, "scaffold")[-1] == sentence
     columns = ["mean", "std", "worst10", "best10", "gini", "gap", "pooled", "clients", "undefined", "weighted"]
     assert list(summary["metrics"]["loss"]) == columns
     along = ["swept", "swept_std", "validated", "validated_std"]

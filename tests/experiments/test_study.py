@@ -18,7 +18,7 @@ from helpers.invoked import invoke
 from fedchord.check import FedchordError
 from fedchord.experiments import run as runs
 from fedchord.experiments import study
-from fedchord.report import tables
+from fedchord.report import cells, formats
 
 BASE: dict[str, Any] = {
     "title": "Two and two",
@@ -56,8 +56,9 @@ class FakeRuns:
         if folder.name in self.broken:
             raise self.broken[folder.name]
         values = {"mean": accuracy(config.method, config.clients, config.seed), "std": 0.125, "worst10": 0.25}
-        told = {"model": "the global model", "split": "test", "round": 2, "clients": config.clients, "notes": []}
-        summary = {"metrics": {"top1": values}, "protocol": told, "seconds": {"total": 0.5}}
+        deploys = {"words": "the global model", "kind": "global"}
+        told = {"deploys": deploys, "split": "test", "round": 2, "clients": config.clients, "notes": []}
+        summary = {"layout": 2, "metrics": {"top1": values}, "protocol": told, "seconds": {"total": 0.5}}
         (folder / "summary.json").write_text(json.dumps(summary))
         return summary
 
@@ -371,8 +372,8 @@ def test_the_commands_end_with_the_right_code(tmp_path: Path, fake: FakeRuns) ->
 # -- the table -----------------------------------------------------------------------------------------------------
 
 
-def rows_of(table: tables.Table) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(tables.render(table, "csv"))))
+def rows_of(table: cells.Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(formats.render(table, "csv"))))
 
 
 def test_the_table_has_means_and_deviations_over_seeds(tmp_path: Path, fake: FakeRuns) -> None:
@@ -396,7 +397,7 @@ def test_reference_numbers_stand_beside_ours(tmp_path: Path, fake: FakeRuns) -> 
     assert [head.name for head in table.heads] == ["method", "K=5", "K=5 paper", "K=8"]
     first, second = rows_of(table)
     assert (first["K=5 paper"], first["K=5 paper std"], second["K=5 paper std"]) == ("95.69", "2.39", "")
-    assert "| 57.50 (2.12) | 95.69 (2.39) |" in tables.render(table, "markdown")
+    assert "| 57.50 (2.12) | 95.69 (2.39) |" in formats.render(table, "markdown")
     assert "paper: table 3" in table.notes
 
 
@@ -467,7 +468,7 @@ def test_references_go_below_where_the_terminal_is_narrow(tmp_path: Path, fake: 
     table = study.tabulate(plan, tmp_path)
     console = Console(width=200, file=io.StringIO())
     with console.capture() as taken:
-        console.print(tables.rich_table(table, stacked=True))
+        console.print(formats.rich_table(table, stacked=True))
     lines = taken.get().splitlines()
     row = next(number for number, line in enumerate(lines) if "FedAvg" in line)
     assert "57.50 (2.12)" in lines[row] and "95.69" not in lines[row]

@@ -14,9 +14,11 @@ from fedchord.data import DataSet, Natural, federate
 from fedchord.data.federation import Block, Federation, Ragged
 from fedchord.engine.simulate import simulate
 from fedchord.evaluation.fitted import Fitted
+from fedchord.experiments import reading
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
 from fedchord.report import tables
+from fedchord.report.cells import Cell, mark_best
 from fedchord.report.show import result_notes
 from fedchord.synthetic.learn import Judge, learn
 from fedchord.synthetic.set import drawn, load_set
@@ -130,7 +132,7 @@ def test_all_real_rows_stand_beside_as_many(done):
     assert numbers["real"]["mean"] == utility(learnt, federation).clients["auroc"]
     assert numbers["real"]["mean"] != numbers["upper"]["mean"]
     assert f"all real training rows {numbers['real']['mean']:.4f}." in "\n".join(result_notes(summary, "a"))
-    (row,) = tables.tabulate([tables.read(folder)], ["real"], ["mean"]).rows
+    (row,) = tables.tabulate([reading.read(folder)], ["real"], ["mean"]).rows
     assert row[-1].number == pytest.approx(100 * numbers["real"]["mean"])
 
 
@@ -145,8 +147,8 @@ def test_all_real_rows_stand_beside_as_many(done):
     ],
 )
 def test_bounds_are_no_contest(metric, best):
-    cells = [tables.Cell("", number) for number in (0.2, 0.4)]
-    assert [cell.best for cell in tables.mark_best(cells, metric, "mean")] == best
+    found = [Cell("", number) for number in (0.2, 0.4)]
+    assert [cell.best for cell in mark_best(found, metric, "mean")] == best
 
 
 @pytest.mark.parametrize("suffix", ["csv", "npz"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,11 @@ from helpers.invoked import invoke
 
 from fedchord import metrics, rng
 from fedchord.check import FedchordError
+from fedchord.experiments import reading
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.loaded import Loaded
 from fedchord.report import bootstrap as resample
-from fedchord.report import tables
-from fedchord.thesis.figure_data import Loaded
 
 
 def write_run(folder: Path, auroc: list[float], **keys: Any) -> Path:
@@ -32,12 +34,14 @@ def write_run(folder: Path, auroc: list[float], **keys: Any) -> Path:
     told = {"mean": sum(auroc) / len(auroc), "worst10": ordered[0], "best10": ordered[-1]}
     told |= {"gap": ordered[-1] - ordered[0], "gini": 0.1}
     per_client = {"client": [f"c{i}" for i in range(len(auroc))], "size": [4] * len(auroc), "auroc": auroc}
-    (folder / "summary.json").write_text(json.dumps({"metrics": {"auroc": told}, "per_client": per_client}))
+    (folder / "summary.json").write_text(
+        json.dumps({"layout": 2, "metrics": {"auroc": told}, "per_client": per_client})
+    )
     return folder
 
 
 def found(*places: Path, **options: Any) -> list[resample.Interval]:
-    return resample.intervals(tables.read_all(places)[0], **options)
+    return resample.intervals(reading.read_all(places)[0], **options)
 
 
 # -- seeds ---------------------------------------------------------------------------------------------------------
@@ -103,14 +107,24 @@ def test_a_class_of_one_row_is_drawn_as_it_is() -> None:
     assert resample.resample("auroc", scores, labels, 50, key=1).tolist() == [1.0] * 50
 
 
+BY_HAND: dict[str, Callable[[list[float], bool], float]] = {
+    "mean": lambda x, up: statistics.fmean(x),
+    "worst10": lambda x, up: statistics.fmean(x[:2] if up else x[-2:]),  # a tenth of 23 clients
+    "best10": lambda x, up: statistics.fmean(x[-2:] if up else x[:2]),
+    "gap": lambda x, up: statistics.fmean(x[-2:]) - statistics.fmean(x[:2]),
+    "gini": lambda x, up: sum(abs(a - b) for a in x for b in x) / (2 * len(x) * sum(x)),
+}
+
+
 @pytest.mark.parametrize("statistic", resample.STATISTICS)
 @pytest.mark.parametrize("higher", [True, False])
 def test_statistics_over_clients_are_those_of_the_summary(statistic: str, higher: bool) -> None:
     values = np.random.default_rng(2).random((6, 23))
-    made = resample.over_clients(values, statistic, higher)
+    made = metrics.over_clients(torch.from_numpy(values), statistic, higher)
     told = [metrics.summarise(torch.from_numpy(row), None, higher)[statistic] for row in values]
     assert made.tolist() == pytest.approx(told)
-    assert resample.over_clients(np.zeros((1, 3)), "gini").tolist() == [0.0]
+    assert made.tolist() == pytest.approx([BY_HAND[statistic](sorted(row), higher) for row in values.tolist()])
+    assert metrics.over_clients(torch.zeros(1, 3), "gini").tolist() == [0.0]
 
 
 @pytest.fixture(scope="module")

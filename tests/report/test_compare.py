@@ -16,10 +16,10 @@ import tomli_w
 from helpers.invoked import invoke
 
 from fedchord.check import FedchordError
+from fedchord.experiments import reading, study
 from fedchord.experiments import run as runs
-from fedchord.experiments import study
 from fedchord.experiments.config import RunConfig
-from fedchord.report import compare, tables
+from fedchord.report import compare, tables, words
 
 
 def write_run(folder: Path, top1: list[float | None], loss: list[float] | None = None, **keys: Any) -> Path:
@@ -29,13 +29,14 @@ def write_run(folder: Path, top1: list[float | None], loss: list[float] | None =
     (folder / "config.toml").write_text(tomli_w.dumps({**keys, "out": str(folder)}))
     names = [f"client {i}" for i in range(len(top1))]
     per_client = {"client": names, "size": [4] * len(top1), "top1": top1, "loss": loss or [1.0] * len(top1)}
-    summary = {"metrics": {"top1": {"mean": 0.5}, "loss": {"mean": 1.0}}, "per_client": per_client, "sweep": None}
+    metrics = {"top1": {"mean": 0.5}, "loss": {"mean": 1.0}}
+    summary = {"layout": 2, "metrics": metrics, "per_client": per_client, "sweep": None}
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 
 
 def compared(*places: Path, against: str, **options: Any) -> list[compare.Difference]:
-    found, _ = tables.read_all(places)
+    found, _ = reading.read_all(places)
     return compare.differences(found, against, **options)
 
 
@@ -277,13 +278,13 @@ def too_few(tmp_path: Path, validation: float, rows: tuple[int, ...]) -> dict[st
 )
 def test_too_few_validation_rows_are_told_where_they_are_asked_for(tmp_path, validation, rows, reason):
     summary = too_few(tmp_path, validation, rows)
-    told = [note for note in summary["protocol"]["notes"] if note.startswith("validated: ")]
-    assert told == ([f"validated: {reason}"] if validation else [])
+    lines = [line for line in words.sentences(summary["protocol"], "ditto") if line.startswith("validated: ")]
+    assert lines == ([f"validated: {reason}"] if validation else [])
     assert summary["metrics"]["top1"]["validated"] is None
     with pytest.raises(FedchordError) as error:
         compared(tmp_path, against="fedavg", column="validated")
     assert str(error.value) == f"{tmp_path / 'ditto'}: has no validated values: {reason}"
-    found, _ = tables.read_all([tmp_path / "ditto", tmp_path / "fedavg"])
+    found, _ = reading.read_all([tmp_path / "ditto", tmp_path / "fedavg"])
     assert f"ditto: no validated values: {reason}" in tables.tabulate(found, columns=["validated"]).notes
     assert not [note for note in tables.tabulate(found).notes if "validated" in note]
 
@@ -300,5 +301,5 @@ def test_a_study_says_why_its_validated_column_is_empty(tmp_path):
 
 def test_enough_validation_rows_are_no_matter(tmp_path):
     summary = too_few(tmp_path, 0.1, (9, 3, 7))
-    assert not [note for note in summary["protocol"]["notes"] if note.startswith("validated: ")]
+    assert not [note for note in summary["protocol"]["notes"] if note["kind"] == "unvalidated"]
     assert compared(tmp_path, against="fedavg", column="validated")[0].clients == 3

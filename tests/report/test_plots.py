@@ -14,7 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
 from fedchord.check import FedchordError
-from fedchord.report import plots, tables
+from fedchord.experiments import reading
+from fedchord.report import plots, rows
 
 
 def write_run(folder: Path, curve: dict[int, float], finished: bool = True, **keys: Any) -> Path:
@@ -32,13 +33,18 @@ def write_run(folder: Path, curve: dict[int, float], finished: bool = True, **ke
     if finished:
         last = curve[max(curve)]
         per_client = {"client": ["a", "b", "c"], "size": [1, 1, 1], "top1": [last, last / 2, None], "loss": [1, 3, 2]}
-        summary = {"metrics": {"top1": {"mean": last}}, "per_client": per_client, "protocol": {"clients": 3}}
+        summary = {
+            "layout": 2,
+            "metrics": {"top1": {"mean": last}},
+            "per_client": per_client,
+            "protocol": {"clients": 3},
+        }
         (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 
 
-def groups_of(*folders: Path) -> list[tables.Group]:
-    return tables.group(tables.read(folder) for folder in folders)
+def groups_of(*folders: Path) -> list[rows.Group]:
+    return rows.group(reading.read(folder) for folder in folders)
 
 
 def test_a_curve_is_the_mean_over_seeds_with_a_band(tmp_path: Path) -> None:
@@ -79,7 +85,7 @@ def test_seeds_are_compared_in_the_rounds_they_share(tmp_path: Path) -> None:
     half = write_run(tmp_path / "a2", {1: 0.7, 2: 0.8}, seed=2, finished=False, rounds=3)
     notes = plots.plot([full, half], tmp_path / "figure.png")
     assert notes == [f"{half}: not finished, drawn as far as it went"]
-    (axes,) = plots.curves([tables.Group((tables.read(full), tables.read_config(half)))]).axes
+    (axes,) = plots.curves([rows.Group((reading.read(full), reading.read_config(half)))]).axes
     assert axes.lines[0].get_xdata().tolist() == [1, 2]
 
 
@@ -88,15 +94,27 @@ def test_an_interrupted_last_line_is_left_out_but_damage_is_told(tmp_path: Path)
     path = folder / "rounds.jsonl"
     whole = path.read_text()
     path.write_text(whole + '{"round": 3, "coh')
-    assert [entry["round"] for entry in plots.rounds_of(tables.read(folder))] == [1, 2]
+    assert [entry["round"] for entry in reading.rounds(reading.read(folder))] == [1, 2]
     path.write_text('{"round": 1, "coh\n' + whole)
     with pytest.raises(FedchordError, match=r"rounds\.jsonl is damaged in line 1"):
-        plots.rounds_of(tables.read(folder))
+        reading.rounds(reading.read(folder))
 
 
 def test_a_single_measured_round_is_said(tmp_path: Path) -> None:
     notes = plots.plot([write_run(tmp_path / "a", {3: 0.5})], tmp_path / "figure.png")
     assert "eval_every" in notes[0]
+
+
+def test_rounds_that_leave_clients_out_are_said(tmp_path: Path) -> None:
+    whole, part = (
+        write_run(tmp_path / "a", {1: 0.5, 2: 0.7}),
+        write_run(tmp_path / "b", {1: 0.5, 2: 0.7}, method="fedper"),
+    )
+    lines = [json.loads(line) for line in (part / "rounds.jsonl").read_text().splitlines()]
+    lines[0]["left_out"] = 1
+    (part / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    notes = plots.plot([whole, part], tmp_path / "figure.png")
+    assert notes == ["fedper: rounds before the last leave out clients never sampled until then"]
 
 
 def test_clients_are_sorted_from_worst_to_best(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ import tomli_w
 from helpers.invoked import invoke
 
 from fedchord.check import FedchordError
-from fedchord.report import tables
+from fedchord.experiments import reading
+from fedchord.experiments.columns import COLUMNS
+from fedchord.report import cells, formats, tables
 
 
 def write_run(folder: Path, top1: list[float], gini: float = 0.05, loss: float = 1.0, **keys: Any) -> Path:
@@ -37,9 +39,10 @@ def write_run(folder: Path, top1: list[float], gini: float = 0.05, loss: float =
         "undefined": 0,
     }
     summary = {
+        "layout": 2,
         "config": keys,
         "protocol": {
-            "model": f"the model of {keys['method']}",
+            "deploys": {"words": f"the model of {keys['method']}", "kind": "own"},
             "split": "test",
             "round": 5,
             "clients": len(top1),
@@ -54,16 +57,16 @@ def write_run(folder: Path, top1: list[float], gini: float = 0.05, loss: float =
     return folder
 
 
-def rows_of(table: tables.Table) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(tables.render(table, "csv"))))
+def rows_of(table: cells.Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(formats.render(table, "csv"))))
 
 
-def made(tmp_path: Path, **options: Any) -> tables.Table:
-    runs, _ = tables.read_all([tmp_path])
+def made(tmp_path: Path, **options: Any) -> cells.Table:
+    runs, _ = reading.read_all([tmp_path])
     return tables.tabulate(runs, **options)
 
 
-def bold(table: tables.Table, head: str) -> list[str]:
+def bold(table: cells.Table, head: str) -> list[str]:
     place = [h.name for h in table.heads].index(head)
     return [str(row[0]) for row in table.rows if row[place].best]
 
@@ -95,14 +98,14 @@ def test_one_seed_has_its_spread_over_clients(tmp_path: Path) -> None:
     assert float(row["top1 mean % std"]) == pytest.approx(100 * statistics.pstdev([0.5, 0.7]))
     assert row["top1 worst10 % std"] == ""
     assert "one seed: in brackets the std over clients (ddof 0)" in table.notes
-    assert tables.DAGGER not in tables.render(table, "markdown")
+    assert cells.DAGGER not in formats.render(table, "markdown")
 
 
 def test_rows_of_one_seed_are_marked_among_others(tmp_path: Path) -> None:
     for seed, top1 in ACCURACIES.items():
         write_run(tmp_path / f"a{seed}", top1, seed=seed)
     write_run(tmp_path / "b", [0.1, 0.3], method="local")
-    text = tables.render(made(tmp_path), "markdown")
+    text = formats.render(made(tmp_path), "markdown")
     assert "20.00 (10.00)†" in text
     assert text.count("†") == 2  # the cell and its note; columns without brackets are not marked
 
@@ -146,7 +149,7 @@ def test_bold_needs_a_contest_and_a_number(tmp_path: Path) -> None:
     write_run(tmp_path / "c", [0.8], method="scaffold")
     table = made(tmp_path, columns=["mean"])
     assert bold(table, "top1 mean %") == ["scaffold"]
-    assert "nan" in tables.render(table, "markdown")
+    assert "nan" in formats.render(table, "markdown")
 
 
 def test_only_rows_of_the_same_problem_are_compared(tmp_path: Path) -> None:
@@ -165,7 +168,7 @@ def test_markdown_and_latex_say_what_csv_says(tmp_path: Path) -> None:
         write_run(tmp_path / f"b{seed}", [x / 2 for x in top1], seed=seed, method="my_rule")
     table = made(tmp_path)
     numbers = rows_of(table)
-    lines = [line for line in tables.render(table, "markdown").splitlines() if line.startswith("|")]
+    lines = [line for line in formats.render(table, "markdown").splitlines() if line.startswith("|")]
     parsed = [[part.strip() for part in line.strip("|").split("|")] for line in lines]
     assert parsed[0] == [head.name for head in table.heads]
     assert parsed[1][0] == ":--" and parsed[1][-1] == "--:"
@@ -173,7 +176,7 @@ def test_markdown_and_latex_say_what_csv_says(tmp_path: Path) -> None:
         shown = line[2].strip("*")
         assert shown == f"{float(row['top1 mean %']):.2f} ({float(row['top1 mean % std']):.2f})"
     assert parsed[2][2].startswith("**") and not parsed[3][2].startswith("**")
-    latex = tables.render(table, "latex")
+    latex = formats.render(table, "latex")
     body = [line for line in latex.splitlines() if line.endswith("\\\\")]
     assert all(line.count("&") == len(table.heads) - 1 for line in body)
     assert "\\textbf{66.67 (7.64)}" in body[1] and "my\\_rule" in body[2] and "top1 mean \\%" in body[0]
@@ -208,9 +211,9 @@ def test_folders_that_are_no_finished_run_are_named(tmp_path: Path) -> None:
     write_run(tmp_path / "good", [0.5])
     (write_run(tmp_path / "half", [0.5]) / "summary.json").unlink()
     (write_run(tmp_path / "cut", [0.5]) / "summary.json").write_text('{"metrics": {"top1"')
-    (write_run(tmp_path / "strange", [0.5]) / "summary.json").write_text('{"metrics": 3}')
+    (write_run(tmp_path / "strange", [0.5]) / "summary.json").write_text('{"layout": 2, "metrics": 3}')
     (write_run(tmp_path / "toml", [0.5]) / "config.toml").write_text("method = = 3")
-    runs, problems = tables.read_all([tmp_path])
+    runs, problems = reading.read_all([tmp_path])
     assert [run.folder.name for run in runs] == ["good"]
     assert [problem.removeprefix(str(tmp_path) + "/") for problem in problems] == [
         "cut: summary.json is damaged",
@@ -224,12 +227,12 @@ def test_no_finished_run_is_an_error_of_one_line(tmp_path: Path) -> None:
     (write_run(tmp_path / "half", [0.5]) / "summary.json").unlink()
     for places, words in (([tmp_path], "no finished run here"), ([tmp_path / "nowhere"], "no such run folder")):
         with pytest.raises(FedchordError, match=words) as caught:
-            tables.read_all(places)
+            reading.read_all(places)
         assert "\n" not in str(caught.value)
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(FedchordError, match=r"no config\.toml"):
-        tables.read_all([empty])
+        reading.read_all([empty])
 
 
 def test_patterns_are_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,9 +240,9 @@ def test_patterns_are_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         write_run(tmp_path / "runs" / name, [0.5], seed=int(name[-1]))
     (tmp_path / "runs" / "notes.txt").write_text("not a run")
     monkeypatch.chdir(tmp_path)
-    assert [path.name for path in tables.find(["runs/a-*"])] == ["a-1", "a-2"]
-    assert [path.name for path in tables.find(["runs/*"])] == ["a-1", "a-2", "b-1"]
-    assert [path.name for path in tables.find(["runs", "runs/b-1"])] == ["a-1", "a-2", "b-1"]
+    assert [path.name for path in reading.find(["runs/a-*"])] == ["a-1", "a-2"]
+    assert [path.name for path in reading.find(["runs/*"])] == ["a-1", "a-2", "b-1"]
+    assert [path.name for path in reading.find(["runs", "runs/b-1"])] == ["a-1", "a-2", "b-1"]
 
 
 def test_unknown_names_have_a_nearest_match(tmp_path: Path) -> None:
@@ -265,7 +268,7 @@ def test_the_command_prints_every_format(tmp_path: Path) -> None:
         write_run(tmp_path / f"a{seed}", top1, seed=seed)
         write_run(tmp_path / f"b{seed}", [x / 2 for x in top1], seed=seed, method="local")
     (write_run(tmp_path / "half", [0.5]) / "summary.json").unlink()
-    told = {f: invoke("table", str(tmp_path), "--format", f) for f in tables.FORMATS}
+    told = {f: invoke("table", str(tmp_path), "--format", f) for f in formats.FORMATS}
     assert all(result.exit_code == 0 for result in told.values())
     assert all("half: not finished" in result.stderr for result in told.values())
     assert "**66.67 (7.64)**" in told["rich"].stdout  # not a terminal: bold is written out
@@ -277,12 +280,12 @@ def test_the_command_prints_every_format(tmp_path: Path) -> None:
 def test_a_wide_table_is_not_cut(tmp_path: Path) -> None:
     write_run(tmp_path / "a", [0.5], **{"method.a_parameter_with_a_long_name": 1})
     write_run(tmp_path / "b", [0.5], **{"method.a_parameter_with_a_long_name": 2})
-    columns = [part for name in tables.COLUMNS for part in ("--column", name)]
+    columns = [part for name in COLUMNS for part in ("--column", name)]
     result = invoke("table", str(tmp_path), *columns)
     assert "…" not in result.stdout and "a_parameter_with_a_long_name" in result.stdout
 
 
 def test_undefined_is_not_zero() -> None:
-    cell = tables.cell_of(tables.Estimate(math.nan, math.nan, "seeds", 2), "top1", "mean")
+    cell = cells.cell_of(cells.Estimate(math.nan, math.nan, "seeds", 2), "top1", "mean")
     assert str(cell) == "nan"
-    assert str(tables.cell_of(None, "top1", "mean")) == tables.DASH
+    assert str(cells.cell_of(None, "top1", "mean")) == cells.DASH

@@ -11,7 +11,7 @@ import pytest
 
 from fedchord.check import FedchordError
 from fedchord.experiments import study
-from fedchord.report.tables import Run
+from fedchord.experiments.reading import Run
 from fedchord.thesis import figure_fair, figures
 
 

@@ -20,11 +20,11 @@ from torch import nn
 
 from fedchord.check import FedchordError
 from fedchord.core.task import Task
-from fedchord.experiments import study
-from fedchord.report import tables
-from fedchord.report.tables import Run
+from fedchord.experiments import reading, study
+from fedchord.experiments.loaded import Loaded
+from fedchord.experiments.reading import Run
 from fedchord.thesis import figure_data, figure_draw, figure_land, figures
-from fedchord.thesis.figure_data import Bins, Curve, Link, Loaded, Panel, Spread, Start
+from fedchord.thesis.figure_data import Bins, Curve, Link, Panel, Spread, Start
 
 TINY = ["data=digits", "clients=6", "cohort=3", "rounds=3", "epochs=1", "executor=serial", "eval_every=0"]
 
@@ -196,7 +196,7 @@ def test_who_has_two_models_is_who_trained_after_the_start(folder: Path) -> None
 
 
 def test_the_link_has_both_curves_and_the_cosine_after_the_start(folder: Path) -> None:
-    run = tables.read(folder / "MM")
+    run = reading.read(folder / "MM")
     found = figure_data.link("MM", [run])
     ended = Loaded.of(folder / "MM").two_ended()
     rows = np.array(run.summary["sweep"]["per_client"])
@@ -214,11 +214,11 @@ def test_the_link_has_both_curves_and_the_cosine_after_the_start(folder: Path) -
 
 def test_bins_are_those_of_the_deployed_models(folder: Path) -> None:
     """Every row scored by hand with torch's own layers; the bins counted by numpy's histogram."""
-    run = tables.read(folder / "MM")
+    run = reading.read(folder / "MM")
     here = Loaded.of(folder / "MM")
     confidence, right, offsets = [], [], [0]
     for client in range(6):
-        model = here.parts.deployed(here.state, here.memory, client)
+        model = here.fitted.deployed(client)
         weights = list(here.parts.task.state_dict(model["theta"], model["buffers"]).values())
         rows = here.parts.federation.batch(here.parts.federation.test[client])
         x = rows["x"].flatten(1)
@@ -242,15 +242,15 @@ def test_bins_are_those_of_the_deployed_models(folder: Path) -> None:
 
 def test_the_start_grid_has_the_lowest_mean_loss_along_the_line(folder: Path) -> None:
     """The losses at every lambda, client by client, by `Task.outputs` and torch's cross-entropy."""
-    run, here = tables.read(folder / "LM"), Loaded.of(folder / "LM")
+    run, here = reading.read(folder / "LM"), Loaded.of(folder / "LM")
     task, federation = here.parts.task, here.parts.federation
-    shared = here.state.broadcast["theta"]
+    shared = here.fitted.state.broadcast["theta"]
     losses = []
     for client, ended in enumerate(here.two_ended()):
-        far = here.memory.get(client)["own"] if ended else shared  # type: ignore[index]
+        far = here.fitted.memory.get(client)["own"] if ended else shared  # type: ignore[index]
         batch = federation.batch(federation.test[client])
         points = [(1 - lam) * shared + lam * far for lam in np.linspace(0, 1, 11).tolist()]
-        scores = [task.outputs(theta, here.state.broadcast["buffers"], batch) for theta in points]
+        scores = [task.outputs(theta, here.fitted.state.broadcast["buffers"], batch) for theta in points]
         losses.append([float(F.cross_entropy(score, batch["y"])) for score in scores])
     table = np.array(losses)
     best = table[:, table.mean(0).argmin()]
@@ -262,7 +262,7 @@ def test_the_start_grid_has_the_lowest_mean_loss_along_the_line(folder: Path) ->
 
 
 def test_the_landscape_has_one_range_and_the_loss_of_its_models(folder: Path) -> None:
-    runs = {label: tables.read(folder / label) for label in ("FedAvg", "MM", "LM")}
+    runs = {label: reading.read(folder / label) for label in ("FedAvg", "MM", "LM")}
     found = figure_land.lands(runs, points=4, rows=60)
     assert all(np.array_equal(land.x, found[0].x) and np.array_equal(land.y, found[0].y) for land in found)
     shortest = []
@@ -270,9 +270,9 @@ def test_the_landscape_has_one_range_and_the_loss_of_its_models(folder: Path) ->
         here = Loaded.of(folder / land.label)
         cohort = json.loads((folder / land.label / "rounds.jsonl").read_text().splitlines()[-1])["cohort"]
         assert list(land.clients) == cohort[:2]
-        kept = [here.memory.get(client) for client in land.clients]
+        kept = [here.fitted.memory.get(client) for client in land.clients]
         own = [own["theta" if land.label == "FedAvg" else "own"] for own in kept if own is not None]
-        g = here.state.broadcast["theta"]
+        g = here.fitted.state.broadcast["theta"]
         distances = [float((theta - g).norm()) for theta in own]
         assert [np.hypot(*mark) for mark in land.marks] == pytest.approx(distances, rel=1e-4)
         shortest += distances
@@ -283,13 +283,13 @@ def test_the_landscape_has_one_range_and_the_loss_of_its_models(folder: Path) ->
         rows = torch.cat([test[client] for client in range(6)])
         batch = here.parts.federation.batch(rows[:: -(-len(rows) // 60)])
         theta = (g.double() + land.x[2] * u + land.y[1] * v).float()
-        score = here.parts.task.outputs(theta, here.state.broadcast["buffers"], batch)
+        score = here.parts.task.outputs(theta, here.fitted.state.broadcast["buffers"], batch)
         assert land.loss[1, 2] == pytest.approx(float(F.cross_entropy(score, batch["y"])), rel=1e-3)
         assert land.norm == pytest.approx(float(g.norm()), rel=1e-5)
         steps = [land.radius * step / 5 for step in range(-5, 6)]
         inside = [(right, up) for right in steps for up in steps if np.hypot(right, up) <= 1.000001 * land.radius]
         models = [(g.double() + right * u + up * v).float() for right, up in (*inside, (0.0, 0.0))]
-        scores = [here.parts.task.outputs(model, here.state.broadcast["buffers"], batch) for model in models]
+        scores = [here.parts.task.outputs(model, here.fitted.state.broadcast["buffers"], batch) for model in models]
         *around, centre = (float(F.cross_entropy(score, batch["y"])) for score in scores)
         assert len(inside) == 81 and land.flatness == pytest.approx(np.mean(around) - centre, rel=1e-3, abs=1e-6)
     assert found[0].radius == pytest.approx(min(shortest), rel=1e-4)
@@ -472,7 +472,7 @@ def test_a_study_may_have_columns_of_several_metrics(tmp_path: Path) -> None:
     (tmp_path / job.folder).mkdir()
     (tmp_path / job.folder / "config.toml").write_text(job.config.to_toml())
     measured = {"top1": {"mean": 0.5, "std": 0.1}, "ece": {"mean": 0.0625, "std": 0.5}}
-    (tmp_path / job.folder / "summary.json").write_text(json.dumps({"metrics": measured, "protocol": {}}))
+    (tmp_path / job.folder / "summary.json").write_text(json.dumps({"layout": 2, "metrics": measured}))
     table = study.tabulate(plan, tmp_path)
     heads = ["method", "x top1 mean %", "x top1 mean % paper", "x ece mean", "x ece mean paper"]
     assert [head.name for head in table.heads] == heads

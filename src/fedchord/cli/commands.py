@@ -14,7 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from fedchord.experiments.study import Outcome, Plan
-    from fedchord.report.tables import Table
+    from fedchord.report.cells import Table
 
 FORMAT_HELP = "rich (for the terminal, the default), markdown, latex or csv."
 SCALE_HELP = "Which scale of the study: small (the default) or thesis."
@@ -81,10 +81,12 @@ def table(
       fedchord table 'runs/mnist-*' --format latex > table.tex
     """
     from fedchord.check import one_of
+    from fedchord.experiments.reading import read_all
     from fedchord.report import tables
+    from fedchord.report.formats import FORMATS
 
-    one_of("table", "format", form, tables.FORMATS)
-    found, problems = tables.read_all(runs)
+    one_of("table", "format", form, FORMATS)
+    found, problems = read_all(runs)
     made = tables.tabulate(found, metric or (), column or (), scale, spread)
     for problem in problems:
         typer.echo(problem, err=True)
@@ -135,17 +137,18 @@ def compare(
       fedchord compare runs/silo --bootstrap samples
     """
     from fedchord.check import one_of, require
+    from fedchord.experiments.reading import read_all
     from fedchord.report import bootstrap as resample
     from fedchord.report import compare as pairs
-    from fedchord.report import tables
+    from fedchord.report.formats import FORMATS
 
-    one_of("compare", "format", form, tables.FORMATS)
+    one_of("compare", "format", form, FORMATS)
     one_of("compare", "bootstrap", bootstrap, resample.BOOTSTRAPS)
     by_client = bootstrap == "clients"
     require(not by_client or against is not None, "compare", "over clients it needs --against LABEL_or_RUN")
     require(not by_client or statistic == "mean", "compare", f"{statistic} needs --bootstrap seeds or samples")
     require(by_client or column == "deployed", "compare", f"{column} needs --bootstrap clients")
-    found, problems = tables.read_all(runs)
+    found, problems = read_all(runs)
     if by_client:
         made = pairs.tabulate(
             pairs.differences(found, against or "", metric, column), metric, column, exact=form == "csv"
@@ -316,9 +319,9 @@ def study_table(
     """
     from fedchord.check import one_of
     from fedchord.experiments import study
-    from fedchord.report import tables
+    from fedchord.report.formats import FORMATS
 
-    one_of("study table", "format", form, tables.FORMATS)
+    one_of("study table", "format", form, FORMATS)
     asked = study.load(name)
     _say_alias(name, asked.name)
     folder = out or Path("runs") / asked.name
@@ -348,19 +351,19 @@ def study_list() -> None:
 
 def show(made: Table, form: str = "rich") -> None:
     """Print a table; in csv the notes go to standard error, so that the rest stays csv."""
-    from fedchord.report import tables
+    from fedchord.report import formats
 
     if form != "rich":
-        typer.echo(tables.render(made, form), nl=False)
+        typer.echo(formats.render(made, form), nl=False)
         for note in made.notes if form == "csv" else ():
             typer.echo(note, err=True)
         return
     from rich.console import Console
 
     console, wide = Console(highlight=False), Console(width=10_000)
-    drawn = tables.rich_table(made, plain=not console.is_terminal)
+    drawn = formats.rich_table(made, plain=not console.is_terminal)
     if console.is_terminal and wide.measure(drawn).maximum > console.width:
-        drawn = tables.rich_table(made, stacked=True)
+        drawn = formats.rich_table(made, stacked=True)
     width = max(wide.measure(drawn).maximum, console.width)  # a table wider than the terminal is not cut
     Console(highlight=False, width=width).print(drawn)
     for note in made.notes:

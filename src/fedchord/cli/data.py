@@ -74,7 +74,7 @@ def check(
       fedchord data check mnist cifar10
       fedchord data check --files
     """
-    from fedchord.thesis.data_table import Entry, entry, how
+    from fedchord.thesis.data_table import Entry, entry, way_to_get
 
     place, bad = _root(root), False
     asked = _sources(names or [])
@@ -93,7 +93,7 @@ def check(
             typer.echo(f"  {found.origin}")
         typer.echo(f"  verdict: {found.told} ({found.word})")
         if found.word == "missing":
-            typer.echo(f"  to get it: {how(source, place)}")
+            typer.echo(f"  to get it: {way_to_get(source, place)}")
         bad = bad or found.word in ("missing", "damaged")
     if bad:
         raise typer.Exit(2)
@@ -114,7 +114,7 @@ def get(
     """
     from fedchord.data.official.facts import FACTS, Facts
     from fedchord.data.official.fetch import get as fetch
-    from fedchord.thesis.data_table import how
+    from fedchord.thesis.data_table import way_to_get
 
     (source,), place = _sources([name]), _root(root)
     facts = FACTS.get(name, Facts())
@@ -125,7 +125,7 @@ def get(
         typer.echo("  it comes with fedchord; nothing is to be done")
         return
     if not facts.downloads:
-        typer.echo(f"  it cannot be downloaded by a command: {how(source, place)}")
+        typer.echo(f"  it cannot be downloaded by a command: {way_to_get(source, place)}")
         raise typer.Exit(2)
     for line in fetch(name, facts.downloads, place, replace, facts.checksums):
         typer.echo(f"  {line}")
@@ -185,10 +185,10 @@ def table(
     """
     from fedchord.check import one_of
     from fedchord.cli.commands import show as show_table
-    from fedchord.report import tables
+    from fedchord.report.formats import FORMATS
     from fedchord.thesis import data_table
 
-    one_of("data table", "format", form, tables.FORMATS)
+    one_of("data table", "format", form, FORMATS)
     show_table(data_table.table(_root(root), [source.name for source in _sources(names or [])]), form)
 
 

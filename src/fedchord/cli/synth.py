@@ -185,7 +185,7 @@ def privacy(runs: Runs) -> None:
     \b
       fedchord synth privacy runs/a
     """
-    from fedchord.experiments.synthesis import privacy_notes
+    from fedchord.report.sample_words import privacy_notes
     from fedchord.synthetic.privacy import look
 
     for place, config, made in _sets(runs):
@@ -198,11 +198,11 @@ def _sets(runs: list[str]) -> list[tuple[Path, RunConfig, SyntheticSet]]:
     """The runs that have a set, their settings and sets; none at all is an error."""
     from fedchord.check import FedchordError
     from fedchord.experiments.folder import RunFolder
-    from fedchord.report import tables
+    from fedchord.experiments.reading import find
     from fedchord.synthetic.set import load_set
 
     found, problems = [], []
-    for place in tables.find(runs):
+    for place in find(runs):
         try:
             found.append((place, RunFolder(place).read_config(), load_set(place)))
         except FedchordError as error:

@@ -19,6 +19,7 @@ import torch
 
 from fedchord.check import FedchordError
 from fedchord.core.rules import ServerState
+from fedchord.engine.layout import LAYOUT
 from fedchord.engine.memory import ClientMemory, file_digest, load_tensors, save_tensors
 
 KEEP = 2
@@ -68,6 +69,7 @@ def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: st
     flat = {f"{group}/{key}": tensor for group, part in groups.items() for key, tensor in part.items()}
     digest = save_tensors(partial / "state.safetensors", flat | {"visits": state.visits})
     manifest = {
+        "layout": LAYOUT,
         "round": state.round,
         "fingerprint": fingerprint,
         "state": digest,

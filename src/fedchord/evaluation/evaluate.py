@@ -8,7 +8,7 @@ executor, in groups of clients that share a model, on one thread each, so that e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 import torch
@@ -99,8 +99,7 @@ def protocol(fitted: Fitted, split: str, evaluated: int) -> dict[str, object]:
     """What the numbers are about."""
     algorithm, clients = fitted.work.algorithm, fitted.work.federation.num_clients
     return {
-        "model": algorithm.client.deploys.words,
-        "deploys": algorithm.client.deploys.kind,
+        "deploys": asdict(algorithm.client.deploys),
         "split": split,
         "round": fitted.state.round,
         "clients": clients,

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from fedchord.check import FedchordError
+from fedchord.experiments import reading
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.own import MADE, fingerprint_of
 from fedchord.experiments.parts import Settings
+from fedchord.experiments.reading import CHECKPOINTS, CONFIG, ROUNDS, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
 from fedchord.synthetic.look import grid
 from fedchord.synthetic.look import write as write_picture
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
-
-Line = dict[str, Any]
 
 
 class RunFolder:
@@ -34,8 +34,8 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.config, self.rounds = self.path / "config.toml", self.path / "rounds.jsonl"
-        self.summary, self.checkpoints = self.path / "summary.json", self.path / "checkpoints"
+        self.config, self.rounds = self.path / CONFIG, self.path / ROUNDS
+        self.summary, self.checkpoints = self.path / SUMMARY, self.path / CHECKPOINTS
         self.samples, self.snapshots = self.path / SET, self.path / "snapshots"
 
     @property
@@ -58,23 +58,28 @@ class RunFolder:
     def read_values(self) -> dict[str, Any]:
         """The settings of the run that is here by key, whether they are the command's or those of own objects."""
         if not self.config.is_file():
-            what = "has no config.toml, so it holds no run" if self.path.is_dir() else "no such folder"
+            what = f"has no {CONFIG}, so it holds no run" if self.path.is_dir() else "no such folder"
             raise FedchordError(f"{self.path}: {what}")
         return read_toml(self.config)
 
     def read_config(self) -> RunConfig:
-        """The settings of the run that is here; `out` is this folder, wherever it stood when the run began."""
+        """The settings of the run that is here; `out` is this folder, wherever it stood when the run began.
+
+        A run that another layout wrote, or whose objects were made in Python, cannot be built again and is refused.
+        """
         values = self.read_values()
+        reading.check_layout(self.path)
         if values.get("made") == MADE:
-            raise FedchordError(
-                f"{self.path}: was made in Python of own objects; go on with fedchord.run(..., resume=True) there"
-            )
+            told = "made from Python with objects that its config.toml cannot make; go on there with fedchord.run"
+            raise FedchordError(f"{self.path}: {told}")
         return RunConfig.from_values(values).with_values(out=str(self.path))
 
     def fingerprint(self) -> str:
         """The fingerprint of the run that is here."""
         values = self.read_values()
-        return fingerprint_of(values) if values.get("made") == MADE else self.read_config().fingerprint()
+        if values.get("made") == MADE:
+            return fingerprint_of(values)
+        return RunConfig.from_values(values).with_values(out=str(self.path)).fingerprint()
 
     def begin(self, config: Settings) -> None:
         """Make the folder of a new run."""
@@ -116,18 +121,7 @@ class RunFolder:
 
     def read_rounds(self) -> list[Line]:
         """The rounds from the first on, up to the first line that is missing or damaged."""
-        lines: list[Line] = []
-        if not self.rounds.is_file():
-            return lines
-        for text in self.rounds.read_text(errors="replace").splitlines():
-            try:
-                line = json.loads(text)
-            except ValueError:
-                break
-            if not isinstance(line, dict) or line.get("round") != len(lines) + 1:
-                break
-            lines.append(line)
-        return lines
+        return reading.unbroken_rounds(self.path)
 
     def write_rounds(self, lines: Iterable[Line]) -> None:
         """Replace the rounds by these."""
@@ -142,13 +136,7 @@ class RunFolder:
 
     def read_summary(self) -> dict[str, Any]:
         """The results of a finished run."""
-        try:
-            found = json.loads(self.summary.read_text())
-        except (OSError, ValueError):
-            raise FedchordError(f"{self.summary} is missing or damaged") from None
-        if not isinstance(found, dict):
-            raise FedchordError(f"{self.summary} is missing or damaged")
-        return found
+        return reading.read_summary(self.path)
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the results, whole or not at all."""

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from fedchord.catalog import METHODS, MIXINGS, SERVERS
 from fedchord.check import FedchordError, require, unknown
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.reading import Run, check_layout, read
 from fedchord.experiments.settings import parse_pairs
 from fedchord.experiments.study_file import Keys, Study, built_in, load, parse, seeds_of
-from fedchord.report import tables
-from fedchord.report.tables import Cell, Group, Head, Run, Table
+from fedchord.report import notes as written
+from fedchord.report.cells import DAGGER, DASH, Cell, Head, Table, cell_of, estimate, head_of, mark_best
+from fedchord.report.rows import Group
 
 if TYPE_CHECKING:
     from fedchord.experiments.progress import Progress
@@ -65,7 +67,7 @@ class Plan:
         found: dict[tuple[str, str], list[Run]] = {}
         for job in self.jobs:
             if is_done(out / job.folder):
-                found.setdefault((job.method, job.setting), []).append(tables.read(out / job.folder))
+                found.setdefault((job.method, job.setting), []).append(read(out / job.folder))
         return found
 
 
@@ -141,7 +143,7 @@ def _config(owner: str, keys: Keys, seed: int, absent: str) -> RunConfig:
 def is_done(folder: Path) -> bool:
     """Whether a run is finished and can be read."""
     try:
-        tables.read(folder)
+        read(folder)
     except FedchordError:
         return False
     return True
@@ -193,18 +195,15 @@ def _attempt(
 
     begun = (folder / "config.toml").exists()
     say(f"{line}{' (going on)' if begun else ''}")
-    if (folder / "summary.json").exists():  # and cannot be read, or the run would not be here
-        (folder / "summary.json").rename(folder / "summary.damaged")
-        say(f"{folder}: summary.json is damaged; it is made again")
     lines: list[str] = []
     try:
+        check_layout(folder)
+        if (folder / "summary.json").exists():  # and cannot be read, or the run would not be here
+            (folder / "summary.json").rename(folder / "summary.damaged")
+            say(f"{folder}: summary.json is damaged; it is made again")
         summary = runs.execute(job.config.with_values(out=str(folder)), begun, lines.append, progress)
-        written = summary.get("protocol", {}).get(
-            "notes", ()
-        )  # the summary keeps these; sixty runs need not repeat them
         for told in lines:
-            if told not in written:
-                say(f"  {told}")
+            say(f"  {told}")
         return summary
     except KeyboardInterrupt as stop:
         say(f"  {stop}")
@@ -250,8 +249,8 @@ def _told(study: Study, summary: Mapping[str, Any]) -> str:
     parts = []
     for column in study.columns:
         metric, name = study.number(column)
-        value = tables.cell_of(tables.estimate([done], metric, name), metric, name)
-        parts.append(f"{tables.head_of(metric, name)} {value}")
+        value = cell_of(estimate([done], metric, name), metric, name)
+        parts.append(f"{head_of(metric, name)} {value}")
     return ", ".join(parts) + f" in {float(summary.get('seconds', {}).get('total', 0)):.1f} s"
 
 
@@ -309,38 +308,36 @@ def tabulate(study_plan: Plan, out: Path) -> Table:
                 _cell(study, found.get((entry.label, setting.label), []), column, seeds) for entry in study.methods
             ]
             which = study.number(column)
-            title = " ".join(part for part in (setting.label, tables.head_of(*which)) if part)
+            title = " ".join(part for part in (setting.label, head_of(*which)) if part)
             short = setting.label if setting.label and len(study.columns) == 1 else title
             heads.append(Head(short, numbers=True))
-            columns.append(tables.mark_best(cells, *which))
+            columns.append(mark_best(cells, *which))
             beside = [study.reference.values.get((entry.label, setting.label, column)) for entry in study.methods]
             if any(pair is not None for pair in beside):
                 heads.append(Head(f"{short} {study.reference.source}", numbers=True, aside=study.reference.source))
-                columns.append([Cell("", *pair) if pair is not None else Cell(tables.DASH) for pair in beside])
+                columns.append([Cell("", *pair) if pair is not None else Cell(DASH) for pair in beside])
     notes = _notes(study_plan, found, out)
     return Table(tuple(heads), tuple(zip(*columns, strict=True)), tuple(notes), study.title)
 
 
 def _cell(study: Study, runs: Sequence[Run], column: str, seeds: int) -> Cell:
     metric, name = study.number(column)
-    found = tables.estimate(runs, metric, name, study.spread) if runs else None
-    cell = tables.cell_of(found, metric, name)
-    marks = (
-        tables.DAGGER if seeds > 1 and found is not None and found.over == "clients" and study.spread == "seeds" else ""
-    )
+    found = estimate(runs, metric, name, study.spread) if runs else None
+    cell = cell_of(found, metric, name)
+    marks = DAGGER if seeds > 1 and found is not None and found.over == "clients" and study.spread == "seeds" else ""
     marks += FEWER if 0 < len(runs) < seeds else ""
     return replace(cell, mark=marks)
 
 
 def _notes(study_plan: Plan, found: Mapping[tuple[str, str], list[Run]], out: Path) -> list[str]:
     study = study_plan.study
-    numbers = ", ".join(tables.head_of(*study.number(column)) for column in study.columns)
+    numbers = ", ".join(head_of(*study.number(column)) for column in study.columns)
     changes = ", ".join(f"{key}={_text(value)}" for key, value in study_plan.changes.items())
     here, planned = sum(len(runs) for runs in found.values()), len(study_plan.jobs)
     seeds = len({job.seed for job in study_plan.jobs})
-    notes = [f"{numbers}; bold: the best of its column", *tables.spread_notes(found.values(), study.spread)]
+    notes = [f"{numbers}; bold: the best of its column", *written.spread_notes(found.values(), study.spread)]
     if any(name == "validated" for _, name in map(study.number, study.columns)):
-        notes += tables.unvalidated([Group(tuple(runs)) for runs in found.values()], [label for label, _ in found])
+        notes += written.unvalidated([Group(tuple(runs)) for runs in found.values()], [label for label, _ in found])
     if any(len(runs) < seeds for runs in found.values()):
         notes.append(f"{FEWER} fewer than the {seeds} seeds planned")
     if changes:
@@ -354,4 +351,4 @@ def _notes(study_plan: Plan, found: Mapping[tuple[str, str], list[Run]], out: Pa
         notes.append(f"missing: {planned - here} of {planned} runs in {out}")
     cells = [(Group(tuple(runs)), labels) for labels, runs in found.items()]
     names_ = [(method, setting or method, f"{method}, {setting}".rstrip(", ")) for _, (method, setting) in cells]
-    return notes + tables.protocol([g for g, _ in cells], names_)
+    return notes + written.protocol([g for g, _ in cells], names_)

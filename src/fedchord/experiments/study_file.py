@@ -35,9 +35,9 @@ from pathlib import Path
 from typing import Any
 
 from fedchord.check import number, one_of, require, unknown, whole
+from fedchord.experiments.columns import COLUMNS, SAMPLES, SPREADS
 from fedchord.experiments.settings import flatten, read_toml
 from fedchord.metrics import METRICS
-from fedchord.report import tables
 
 ALIASES = {"2_table6": "2_noise", "2_table7": "2_start"}
 """Tables of the thesis whose study has another name."""
@@ -119,15 +119,15 @@ def parse(name: str, content: Mapping[str, Any]) -> Study:
         if key not in KEYS:
             raise unknown(f"key of {owner}", key, KEYS)
     metric, columns = content.get("metric", "top1"), tuple(_list(owner, content, "columns", ["mean"]))
-    known = (*METRICS, *tables.SAMPLES)
+    known = (*METRICS, *SAMPLES)
     if metric not in known:
         raise unknown(f"metric of {owner}", str(metric), known)
     for column in columns:
         other, _, plain = str(column).rpartition(" ")
         if other and other not in known:
             raise unknown(f"metric of {owner}", other, known)
-        if plain not in tables.COLUMNS:
-            raise unknown(f"column of {owner}", plain, tables.COLUMNS)
+        if plain not in COLUMNS:
+            raise unknown(f"column of {owner}", plain, COLUMNS)
     require(len(columns) > 0, owner, "columns must name at least one")
     methods, settings = _entries(owner, content, "method"), _entries(owner, content, "setting")
     require(len(methods) > 0, owner, "needs at least one [[method]]")
@@ -138,7 +138,7 @@ def parse(name: str, content: Mapping[str, Any]) -> Study:
         about=str(content.get("about", "")),
         metric=metric,
         columns=columns,
-        spread=one_of(owner, "spread", content.get("spread", "seeds"), tables.SPREADS),
+        spread=one_of(owner, "spread", content.get("spread", "seeds"), SPREADS),
         seeds=seeds_of(owner, content.get("seeds", [0])),
         base=_run_keys(owner, "settings", content.get("settings", {})),
         methods=methods,

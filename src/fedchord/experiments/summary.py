@@ -18,79 +18,70 @@ import fedchord
 from fedchord.core.rules import LINE, Algorithm, RoundInfo
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.engine.layout import LAYOUT
 from fedchord.engine.simulate import RoundResult
 from fedchord.evaluation.evaluate import Evaluation
 from fedchord.evaluation.newcomers import Welcome
-from fedchord.evaluation.sweep import Sweep, unvalidated
+from fedchord.evaluation.sweep import Sweep
 from fedchord.experiments.parts import Parts, headline
 
 ROUND_COLUMNS = ("mean", "std", "worst10", "best10", "gini", "gap", "pooled")
 COLUMNS = (*ROUND_COLUMNS, "clients", "undefined", "weighted")
 FEW = 10
 """A lambda chosen on fewer validation rows is worth a word."""
-FEW_ROWS = f"lambda is chosen on fewer than {FEW} validation rows"
-"""How that note begins."""
 
 
 Numbers = dict[str, dict[str, float | None]]
 """Numbers by metric and column."""
+Note = dict[str, Any]
+"""A fact that a reader should know: its kind and what belongs to it. `report.words` makes sentences of them."""
 
 
-def notes(parts: Parts) -> list[str]:
+def notes(parts: Parts) -> list[Note]:
     """What a reader of the results should know."""
-    found = [*parts.federation.notes]
-    if changed := changes(parts.algorithm, parts.training):
-        found.append(changed)
+    found: list[Note] = [{"kind": "data", "text": text} for text in parts.federation.notes]
     if parts.newcomers is not None:
         late, trained = parts.newcomers.num_clients, parts.federation.num_clients
-        found.append(f"newcomers: {late} of {late + trained} clients were kept out of training")
-    sweeps = parts.algorithm.client.deploys.kind == LINE
-    if parts.config.sweep_lambdas is not None and not sweeps:
-        found.append(f"{parts.config.method} has one model: sweep.lambdas has no effect")
-    if parts.config.validation > 0 and sweeps:
-        reason = unvalidated(parts.federation)
-        found += [f"validated: {reason}"] if reason else _few(parts)
+        found.append({"kind": "newcomers", "clients": late, "of": late + trained})
+    line = parts.algorithm.client.deploys.kind == LINE
+    if parts.config.sweep_lambdas is not None and not line:
+        found.append({"kind": "no-line", "method": parts.config.method})
+    if parts.config.validation > 0 and line:
+        found += _validation(parts.federation)
     return found + _start(parts)
 
 
-def _few(parts: Parts) -> list[str]:
-    """A word about clients whose lambda is chosen on very few rows."""
-    tested = parts.federation.test.sizes > 0
-    least = int(parts.federation.validation.sizes[tested].min())
-    few = int((parts.federation.validation.sizes[tested] < FEW).sum())
-    rows = "row" if least == 1 else "rows"
-    told = f"{FEW_ROWS} of {few} of {int(tested.sum())} clients, the smallest has {least} {rows}"
-    return [told] if few else []
+def _validation(federation: Federation) -> list[Note]:
+    """Whether lambda can be chosen on validation rows, and clients that have very few."""
+    tested = federation.test.sizes > 0
+    sizes, total = federation.validation.sizes[tested], int(tested.sum())
+    if without := int((sizes == 0).sum()):
+        return [{"kind": "unvalidated", "clients": without, "of": total}]
+    few = int((sizes < FEW).sum())
+    note = {"kind": "few-validation-rows", "below": FEW, "clients": few, "of": total, "smallest": int(sizes.min())}
+    return [note] if few else []
 
 
-def _start(parts: Parts) -> list[str]:
+def _start(parts: Parts) -> list[Note]:
     """Where mixing never begins, and which of two keys says when it does."""
-    client, config, found = parts.algorithm.client, parts.config, []
+    client, config = parts.algorithm.client, parts.config
+    found: list[Note] = []
     keys = [f"method.{key}" for key in ("start_round", "warmup") if f"method.{key}" in dict(config.parameters)]
     if len(keys) == 2 and getattr(client, "start_round", None) is not None:
-        found.append(f"{config.method}: method.start_round counts, method.warmup does not")
+        found.append({"kind": "start-round", "method": config.method})
     mixes = getattr(client, "mixes_in", None)
     if mixes is not None:
         last = RoundInfo(config.rounds - 1, config.rounds, parts.federation.num_clients, 1, config.lr, 1, key=0)
         if not mixes(last):
-            mu = getattr(client, "mu", 0)
-            what = f"FedProx with mu={mu:g}" if mu else "FedAvg"
-            found.append(f"{config.method}: mixing begins after the last round, so that training is {what}")
+            found.append({"kind": "never-mixes", "method": config.method, "mu": float(getattr(client, "mu", 0))})
     return found
 
 
-def changes(algorithm: Algorithm, training: Training) -> str | None:
-    """What the client rule changed in the local training settings, in a sentence; None if nothing."""
+def overrides(algorithm: Algorithm, training: Training) -> list[dict[str, Any]]:
+    """What the client rule changed in the local training settings."""
     used = algorithm.client.local(training)
-    by_value: dict[str, list[str]] = {}
-    for part in fields(training):
-        if getattr(used, part.name) != getattr(training, part.name):
-            by_value.setdefault(_plain(getattr(used, part.name)), []).append(part.name)
-    sentences = []
-    for value, names in by_value.items():
-        before = ", ".join(_plain(getattr(training, name)) for name in names)
-        sentences.append(f"{' and '.join(names)} set to {value} ({'was' if len(names) == 1 else 'were'} {before})")
-    return f"{algorithm.name}: {'; '.join(sentences)}" if sentences else None
+    pairs = [(part.name, getattr(training, part.name), getattr(used, part.name)) for part in fields(training)]
+    return [{"key": key, "asked": before, "used": now} for key, before, now in pairs if now != before]
 
 
 def round_line(result: RoundResult, evaluation: Evaluation | None, elapsed: float) -> dict[str, Any]:
@@ -108,6 +99,8 @@ def round_line(result: RoundResult, evaluation: Evaluation | None, elapsed: floa
     }
     if evaluation is not None:
         line["metrics"] = _table(evaluation, ROUND_COLUMNS)
+        if left_out := evaluation.protocol.get("left_out"):
+            line["left_out"] = left_out
     return line
 
 
@@ -124,13 +117,9 @@ def summarise(
     up, down = (sum(line[f"bytes_{way}"] for line in lines) for way in ("up", "down"))
     rounds = max(1, len(lines))
     return {
+        "layout": LAYOUT,
         "config": parts.config.values(),
-        "protocol": {
-            **evaluation.protocol,
-            "seed": parts.config.seed,
-            "method": method_line(parts.algorithm),
-            "notes": notes(parts),
-        },
+        "protocol": _protocol(parts, evaluation),
         "metrics": _along(_table(evaluation, COLUMNS), swept),
         "sweep": None if swept is None else sweep_lines(swept),
         **({} if synthetic is None else {"synthetic": synthetic}),
@@ -149,6 +138,17 @@ def summarise(
         "parameters": parts.task.layout.size,
         "executor": parts.config.executor,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _protocol(parts: Parts, evaluation: Evaluation) -> dict[str, Any]:
+    """What was measured, as facts."""
+    return {
+        **evaluation.protocol,
+        "seed": parts.config.seed,
+        "method": method_line(parts.algorithm),
+        "overrides": overrides(parts.algorithm, parts.training),
+        "notes": notes(parts),
     }
 
 
@@ -255,7 +255,3 @@ def _per_client(federation: Federation, evaluation: Evaluation) -> dict[str, lis
         "size": [sizes[client] for client in evaluation.clients],
         **{name: numbers(values) for name, values in evaluation.per_client.items()},
     }
-
-
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

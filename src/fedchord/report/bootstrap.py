@@ -28,15 +28,18 @@ from torch import Tensor
 
 from fedchord import rng
 from fedchord.check import FedchordError, fail, one_of, require
+from fedchord.experiments.loaded import Loaded
 from fedchord.experiments.parts import headline
-from fedchord.metrics import HIGHER_IS_BETTER, by_client
-from fedchord.report import compare, tables
+from fedchord.experiments.reading import Run
+from fedchord.metrics import HIGHER_IS_BETTER, by_client, over_clients
+from fedchord.report import compare, rows
+from fedchord.report.cells import LOWER_IS_BETTER, Cell, Head, Table, factor
 from fedchord.report.compare import LEVEL, RESAMPLES, TIE
 from fedchord.report.plots import Floats
-from fedchord.report.tables import Cell, Group, Head, Run, Table
-from fedchord.thesis.figure_data import Loaded
+from fedchord.report.rows import Group
 
-BOOTSTRAPS = ("clients", "seeds", "samples")
+UNITS = ("seeds", "samples")
+BOOTSTRAPS = ("clients", *UNITS)
 STATISTICS = ("mean", "worst10", "best10", "gini", "gap")
 DRAWS = 2000
 """Resamples of test rows; each is a whole evaluation."""
@@ -70,7 +73,7 @@ def intervals(
     draws: int = DRAWS,
 ) -> list[Interval]:
     """The statistic of every group of runs, or its difference to the reference, with its interval."""
-    one_of("compare", "bootstrap", over, BOOTSTRAPS[1:])
+    one_of("compare", "bootstrap", over, UNITS)
     one_of("compare", "statistic", statistic, STATISTICS)
     runs = list(runs)
     metric = metric or headline(tuple(runs[0].summary["metrics"]))
@@ -84,40 +87,42 @@ def intervals(
 
     made = []
     for group, label, base, name in compare.lined_up(runs, against):
-        theirs = {} if base is None else {run.seed: run for run in base.runs}
-        ours = {run.seed: run for run in group.runs}
-        seeds = [seed for seed in ours if base is None or seed in theirs]
-        if not seeds:
-            assert base is not None
-            raise fail("compare", f"{group.runs[0].folder} and {base.runs[0].folder} have no seed in common")
-        d = [_number(ours[s], metric, statistic) for s in seeds]
-        if base is not None:
-            d = [x - _number(theirs[s], metric, statistic) for x, s in zip(d, seeds, strict=True)]
+        pairs, alone = _pairs(group, base)
+        d = [_difference(ours, theirs, metric, statistic) for ours, theirs in pairs]
         if over == "seeds":
             low, high = compare.interval(d)
         else:
-            parts = [drawn(ours[s]) - (drawn(theirs[s]) if base is not None else 0.0) for s in seeds]
+            parts = [drawn(ours) - (0.0 if theirs is None else drawn(theirs)) for ours, theirs in pairs]
             low, high = np.quantile(np.mean(parts, axis=0), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        up = metric in HIGHER_IS_BETTER and statistic not in tables.LOWER_IS_BETTER
-        gain = [x if up else -x for x in d] if base is not None else []
-        better, worse = sum(x > TIE for x in gain), sum(x < -TIE for x in gain)
-        alone = [s for s in (*ours, *theirs) if base is not None and not (s in ours and s in theirs)]
-        made.append(
-            Interval(
-                group,
-                label,
-                name,
-                math.fsum(d) / len(d),
-                float(low),
-                float(high),
-                tuple(seeds),
-                better,
-                len(gain) - better - worse,
-                worse,
-                tuple(dict.fromkeys(alone)),
-            )
-        )
+        counts = _contest(d, metric, statistic) if base is not None else (0, 0, 0)
+        seeds = tuple(ours.seed for ours, _ in pairs)
+        value = math.fsum(d) / len(d)
+        made.append(Interval(group, label, name, value, float(low), float(high), seeds, *counts, alone))
     return made
+
+
+def _pairs(group: Group, base: Group | None) -> tuple[list[tuple[Run, Run | None]], tuple[object, ...]]:
+    """The runs beside the reference's of the same seed (None: no reference), and the seeds that one of them lacks."""
+    if base is None:
+        return [(run, None) for run in group.runs], ()
+    ours, theirs = ({run.seed: run for run in g.runs} for g in (group, base))
+    pairs = [(run, theirs[seed]) for seed, run in ours.items() if seed in theirs]
+    if not pairs:
+        raise fail("compare", f"{group.runs[0].folder} and {base.runs[0].folder} have no seed in common")
+    return [*pairs], tuple(seed for seed in dict.fromkeys([*ours, *theirs]) if not (seed in ours and seed in theirs))
+
+
+def _difference(ours: Run, theirs: Run | None, metric: str, statistic: str) -> float:
+    value = _number(ours, metric, statistic)
+    return value if theirs is None else value - _number(theirs, metric, statistic)
+
+
+def _contest(d: Sequence[float], metric: str, statistic: str) -> tuple[int, int, int]:
+    """In how many seeds the method is better, equal, worse."""
+    up = metric in HIGHER_IS_BETTER and statistic not in LOWER_IS_BETTER
+    gain = [x if up else -x for x in d]
+    better, worse = sum(x > TIE for x in gain), sum(x < -TIE for x in gain)
+    return better, len(gain) - better - worse, worse
 
 
 def _number(run: Run, metric: str, statistic: str) -> float:
@@ -133,10 +138,10 @@ def _number(run: Run, metric: str, statistic: str) -> float:
 def _resampled(run: Run, metric: str, statistic: str, draws: int) -> Floats:
     """The statistic over clients on resampled test rows; the scores must give the values that the summary has."""
     found = Loaded.of(run.folder)
-    told = compare.values(run, metric, "deployed")
-    require(len(told) == len(found.clients), str(run.folder), "its data have other clients than its summary")
+    written = compare.values(run, metric, "deployed")
+    require(len(written) == len(found.clients), str(run.folder), "its data have other clients than its summary")
     columns = []
-    for client, value in zip(found.clients, told, strict=True):
+    for client, value in zip(found.clients, written, strict=True):
         scores, labels = found.scores_of(client)
         now = float(by_client([metric], scores, labels, torch.tensor([0, len(labels)]))[metric])
         same = math.isclose(now, value, abs_tol=1e-6) or (math.isnan(now) and math.isnan(value))
@@ -145,10 +150,10 @@ def _resampled(run: Run, metric: str, statistic: str, draws: int) -> Floats:
             key = rng.key(0, "bootstrap", int(run.seed), client)
             columns.append(resample(metric, scores, labels, draws, key))
     require(bool(columns), str(run.folder), f"{metric} is defined for no client")
-    return over_clients(np.stack(columns, 1), statistic, metric in HIGHER_IS_BETTER)
+    return over_clients(torch.stack(columns, 1), statistic, metric in HIGHER_IS_BETTER).numpy()
 
 
-def resample(metric: str, scores: Tensor, labels: Tensor, draws: int, key: int) -> Floats:
+def resample(metric: str, scores: Tensor, labels: Tensor, draws: int, key: int) -> Tensor:
     """A metric on `draws` resamples of some rows, drawn with replacement within each class."""
     generator, picked = rng.generator(key), []
     for label in labels.unique(sorted=True):
@@ -156,23 +161,7 @@ def resample(metric: str, scores: Tensor, labels: Tensor, draws: int, key: int) 
         picked.append(rows[generator.integers(0, len(rows), (draws, len(rows)))])
     places = torch.from_numpy(np.concatenate(picked, 1)).flatten()
     offsets = torch.arange(draws + 1) * len(labels)
-    return by_client([metric], scores[places], labels[places], offsets)[metric].numpy()
-
-
-def over_clients(values: Floats, statistic: str, higher_is_better: bool = True) -> Floats:
-    """A statistic over clients (columns) for every row, as `metrics.summarise` has it."""
-    ordered = np.sort(values, 1)
-    count, few = values.shape[1], max(1, values.shape[1] // 10)
-    if statistic == "mean":
-        return np.asarray(values.mean(1))
-    if statistic == "gini":
-        ranks = 2 * np.arange(1, count + 1) - count - 1
-        total = ordered.sum(1)
-        return np.where(total > 0, (ordered * ranks).sum(1) / (count * np.where(total > 0, total, 1)), 0.0)
-    low, high = ordered[:, :few].mean(1), ordered[:, -few:].mean(1)
-    if statistic == "gap":
-        return np.asarray(high - low)
-    return np.asarray(low if (statistic == "worst10") == higher_is_better else high)
+    return by_client([metric], scores[places], labels[places], offsets)[metric]
 
 
 # -- the table -----------------------------------------------------------------------------------------------------
@@ -181,17 +170,17 @@ def over_clients(values: Floats, statistic: str, higher_is_better: bool = True) 
 def tabulate(made: Sequence[Interval], metric: str | None, statistic: str, over: str, exact: bool = False) -> Table:
     """The intervals as a table, accuracies in percent (differences: points); `exact` writes numbers unrounded."""
     metric = metric or headline(tuple(made[0].group.runs[0].summary["metrics"]))
-    times = 1 if exact else tables.factor(metric, statistic)
-    keys = [key for key in tables.differing([one.group for one in made]) if compare.is_problem(key)]
+    times = 1 if exact else factor(metric, statistic)
+    keys = rows.differing_problems([one.group for one in made])
     paired, several = bool(made[0].against), len({one.against for one in made}) > 1
     sign, digits = "+" if paired else "", 2 if times == 100 else 4
 
     def text(value: float) -> Cell:
         return Cell(f"{value:.10g}" if exact else f"{value * times:{sign}.{digits}f}")
 
-    rows = tuple(
+    body = tuple(
         (
-            *(Cell(tables.word(one.group.config.get(key))) for key in keys),
+            *(Cell(rows.value(one.group, key)) for key in keys),
             Cell(one.label),
             *([Cell(one.against)] if several else []),
             *(text(value) for value in (one.value, one.low, one.high)),
@@ -204,7 +193,7 @@ def tabulate(made: Sequence[Interval], metric: str | None, statistic: str, over:
     names = [*keys, "method", *(["against"] if several else [])]
     names += [f"{metric} {statistic}{' difference' if paired else ''}{unit}", "low", "high"]
     names += [*(["better", "equal", "worse"] if paired else []), "seeds"]
-    return Table(tuple(Head(name) for name in names), rows, tuple(_notes(made, metric, statistic, over)))
+    return Table(tuple(Head(name) for name in names), body, tuple(_notes(made, metric, statistic, over)))
 
 
 def _notes(made: Sequence[Interval], metric: str, statistic: str, over: str) -> list[str]:

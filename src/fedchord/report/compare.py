@@ -12,7 +12,6 @@ about seeds, over which it was averaged before.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,9 +23,11 @@ import numpy as np
 from fedchord import rng
 from fedchord.check import fail, one_of, require, unknown
 from fedchord.experiments.parts import headline
+from fedchord.experiments.reading import CONFIG, Run, read
 from fedchord.metrics import HIGHER_IS_BETTER
-from fedchord.report import tables
-from fedchord.report.tables import Cell, Group, Head, Run, Table
+from fedchord.report import notes, rows
+from fedchord.report.cells import Cell, Head, Table, factor
+from fedchord.report.rows import Group
 
 COLUMNS = {
     "deployed": "the model each client deploys",
@@ -106,14 +107,12 @@ def lined_up(runs: Iterable[Run], against: str | None) -> list[tuple[Group, str,
     if reference is not None:
         here = {run.folder.resolve() for run in runs}
         runs += [] if reference.folder.resolve() in here else [reference]
-    blocks: dict[str, list[Group]] = {}
-    for found in tables.group(runs):
-        blocks.setdefault(_federation(found.config), []).append(found)
+    blocks = rows.blocks(rows.group(runs))
     if reference is not None:
         _refuse_others(blocks, reference)
     made: list[tuple[Group, str, Group | None, str]] = []
-    for block in blocks.values():
-        labels = tables.labels(block)
+    for block in blocks:
+        labels = rows.labels(block)
         if against is None:
             made += [(other, label, None, "") for other, label in zip(block, labels, strict=True)]
             continue
@@ -138,7 +137,7 @@ def values(run: Run, metric: str, column: str) -> list[float]:
     if column == "swept":
         chosen = [sweep["best_mean"]["lambda"]] * len(points)
     else:
-        require(sweep["validated"] is not None, owner, f"has no validated values: {tables.why_unvalidated(run)}")
+        require(sweep["validated"] is not None, owner, f"has no validated values: {notes.why_unvalidated(run)}")
         chosen = sweep["validated"]["lambdas"]
     places = [min(range(len(grid)), key=lambda at: abs(grid[at] - lam)) for lam in chosen]
     return _numbers([point[place] for point, place in zip(points, places, strict=True)])
@@ -147,16 +146,16 @@ def values(run: Run, metric: str, column: str) -> list[float]:
 def tabulate(made: Sequence[Difference], metric: str | None, column: str, exact: bool = False) -> Table:
     """The differences as a table, accuracies in percentage points; `exact` writes numbers as they are, unrounded."""
     metric = metric or headline(tuple(made[0].group.runs[0].summary["metrics"]))
-    times = 1 if exact else tables.factor(metric, "mean")
-    keys = [key for key in tables.differing([d.group for d in made]) if is_problem(key)]
+    times = 1 if exact else factor(metric, "mean")
+    keys = rows.differing_problems([d.group for d in made])
     several = len({d.against for d in made}) > 1
 
     def text(value: float) -> Cell:
         return Cell(f"{value:.10g}" if exact else f"{value * times:+.2f}" if times == 100 else f"{value:+.4f}")
 
-    rows = tuple(
+    body = tuple(
         (
-            *(Cell(tables.word(d.group.config.get(key))) for key in keys),
+            *(Cell(rows.value(d.group, key)) for key in keys),
             Cell(d.label),
             *([Cell(d.against)] if several else []),
             *(text(value) for value in (d.mean, d.low, d.high)),
@@ -167,7 +166,7 @@ def tabulate(made: Sequence[Difference], metric: str | None, column: str, exact:
     unit = " (points)" if times == 100 else ""
     names = [*keys, "method", *(["against"] if several else []), f"{metric} difference{unit}"]
     names += ["low", "high", "better", "equal", "worse", "clients", "seeds", "pairs"]
-    return Table(tuple(Head(name) for name in names), rows, tuple(_notes(made, metric, column)))
+    return Table(tuple(Head(name) for name in names), body, tuple(_notes(made, metric, column)))
 
 
 def _notes(made: Sequence[Difference], metric: str, column: str) -> list[str]:
@@ -224,22 +223,22 @@ def _difference(other: Group, label: str, base: Group, name: str, metric: str, c
 
 def _clients(first: Run, second: Run) -> list[str]:
     """The clients of two runs, which must be the same, with equal test sets."""
-    told = [run.summary.get("per_client", {}) for run in (first, second)]
-    same = all(told[0].get(key) == told[1].get(key) for key in ("client", "size"))
+    ours, theirs = (run.summary.get("per_client", {}) for run in (first, second))
+    same = all(ours.get(key) == theirs.get(key) for key in ("client", "size"))
     require(same, "compare", f"{first.folder} and {second.folder} have different clients, though their settings agree")
-    return [str(client) for client in told[0].get("client", [])]
+    return [str(client) for client in ours.get("client", [])]
 
 
 def _reference_run(against: str) -> Run | None:
     """The run in a folder, if `against` is one."""
     folder = Path(against)
-    return tables.read(folder) if (folder / "config.toml").is_file() else None
+    return read(folder) if (folder / CONFIG).is_file() else None
 
 
 def _holding(block: Sequence[Group], reference: Run) -> Group:
     """The group of a run; a newer run of the same settings and seed may stand for it."""
-    key = _settings(reference.config)
-    return next(g for g in block if _settings(g.config) == key)
+    key = rows.settings(reference.config)
+    return next(g for g in block if rows.settings(g.config) == key)
 
 
 def _named(block: Sequence[Group], labels: Sequence[str], against: str) -> Group:
@@ -256,35 +255,15 @@ def _named(block: Sequence[Group], labels: Sequence[str], against: str) -> Group
     raise unknown("reference", against, labels) if len(block) > 1 else fail("compare", f"there is no run of {where}")
 
 
-def _refuse_others(blocks: dict[str, list[Group]], reference: Run) -> None:
+def _refuse_others(blocks: Sequence[Sequence[Group]], reference: Run) -> None:
     """One reference run serves one federation."""
-    home = _federation(reference.config)
-    for key, block in blocks.items():
-        if key != home:
-            here, there = block[0].config, reference.config
-            keys = [k for k in dict.fromkeys([*here, *there]) if is_problem(k) and here.get(k) != there.get(k)]
-            told = ", ".join(f"{k} {tables.word(here.get(k))}, not {tables.word(there.get(k))}" for k in keys)
-            folder = block[0].runs[0].folder
-            raise fail("compare", f"{folder} is on another federation than {reference.folder} ({told})")
-
-
-def is_problem(key: str) -> bool:
-    """Whether a run key decides the federation."""
-    return key.split(".")[0] in tables.PROBLEM and key != "data.root"
-
-
-def _federation(config: dict[str, Any]) -> str:
-    """What makes a federation, besides the seed, by which runs are paired: data, split, clients, noise, parts."""
-    return _plain({key: value for key, value in config.items() if is_problem(key)})
-
-
-def _settings(config: dict[str, Any]) -> str:
-    return _plain({key: value for key, value in config.items() if key not in tables.SIDE_ISSUES})
-
-
-def _plain(keys: dict[str, Any]) -> str:
-    """Settings as text; 1 and 1.0 are the same, except as a cohort (one client, all clients)."""
-    return json.dumps({k: float(v) if type(v) is int and k != "cohort" else v for k, v in keys.items()}, sort_keys=True)
+    home, there = rows.problem(reference.config), Group((reference,))
+    for here, *_ in blocks:
+        if rows.problem(here.config) != home:
+            keys = rows.differing_problems([here, there])
+            differ = ", ".join(f"{key} {rows.value(here, key)}, not {rows.value(there, key)}" for key in keys)
+            folder = here.runs[0].folder
+            raise fail("compare", f"{folder} is on another federation than {reference.folder} ({differ})")
 
 
 def _numbers(found: Iterable[float | None]) -> list[float]:

@@ -6,7 +6,6 @@ has no band. Figures are made without pyplot, so nothing global is changed and n
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,8 +19,12 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from fedchord.check import FedchordError, fail, one_of, unknown
+from fedchord.experiments.columns import COLUMNS
+from fedchord.experiments.reading import ROUNDS, SUMMARY, Run, find, read, read_config
+from fedchord.experiments.reading import rounds as rounds_of
 from fedchord.metrics import HIGHER_IS_BETTER
-from fedchord.report.tables import COLUMNS, SHARES, Group, Run, find, group, labels, read, read_config
+from fedchord.report.cells import SHARES
+from fedchord.report.rows import Group, group, labels
 
 KINDS = ("curves", "clients", "shares")
 SUFFIXES = (".png", ".pdf", ".svg")
@@ -75,6 +78,7 @@ def curves(
             notes.append(f"{name}: no round in which all seeds were measured, left out")
     if not lines:
         raise fail("plot", f"no round of these runs was measured with {metric} {column}")
+    notes += _left_out(groups)
     if all(len(rounds) == 1 for _, rounds, _ in lines):
         notes.append("each run was measured in one round only; for curves run with eval_every=1 (or 5, 10, ...)")
     figure, axes = _canvas()
@@ -154,34 +158,18 @@ def _runs(places: Iterable[str | Path], finished: bool) -> tuple[list[Run], list
     """Runs to draw. Those that are not finished are drawn as far as they went, unless the end is what is drawn."""
     runs, notes = [], []
     for folder in find(places):
+        begun = not (folder / SUMMARY).exists() and (folder / ROUNDS).exists()
         try:
-            runs.append(read(folder))
-        except FedchordError as error:
-            if finished or (folder / "summary.json").exists() or not (folder / "rounds.jsonl").exists():
-                notes.append(str(error))
-            else:
+            if begun and not finished:
                 runs.append(read_config(folder))
                 notes.append(f"{folder}: not finished, drawn as far as it went")
+            else:
+                runs.append(read(folder))
+        except FedchordError as error:
+            notes.append(str(error))
     if not runs:
         raise FedchordError(f"no run to draw ({notes[0]})" if notes else "no run to draw")
     return runs, notes
-
-
-def rounds_of(run: Run) -> list[dict[str, Any]]:
-    """The rounds of a run; a last line cut short by an interruption is left out, and a round done twice counts once."""
-    rounds: dict[int, dict[str, Any]] = {}
-    try:
-        lines = (run.folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        raise FedchordError(f"{run.folder}: rounds.jsonl is missing") from None
-    for number, line in enumerate(lines, 1):
-        try:
-            entry = json.loads(line)
-            rounds[int(entry["round"])] = entry
-        except (ValueError, KeyError, TypeError):
-            if number < len(lines):
-                raise FedchordError(f"{run.folder}: rounds.jsonl is damaged in line {number}") from None
-    return [rounds[number] for number in sorted(rounds)]
 
 
 def _history(g: Group, metric: str, column: str) -> tuple[Floats, Floats]:
@@ -198,6 +186,13 @@ def _history(g: Group, metric: str, column: str) -> tuple[Floats, Floats]:
     return np.array(common, dtype=np.float64), np.array(
         [[table[at] for at in common] for table in tables], dtype=np.float64
     )
+
+
+def _left_out(groups: Sequence[Group]) -> list[str]:
+    """The rows that were measured on fewer clients on the way than at the end."""
+    partly = [any("left_out" in line for run in g.runs for line in rounds_of(run)) for g in groups]
+    names = [name for name, some in zip(labels(groups), partly, strict=True) if some]
+    return [f"{', '.join(names)}: rounds before the last leave out clients never sampled until then"] if names else []
 
 
 def _per_client(run: Run, metric: str) -> Floats:
@@ -222,8 +217,7 @@ def _shares(run: Run) -> Floats:
     rounds = rounds_of(run)
     if not rounds:
         raise FedchordError(f"{run.folder}: no round yet")
-    told = (run.summary.get("protocol") or {}).get("clients", 0)
-    count = max(int(told), 1 + max(max(r["cohort"]) for r in rounds))
+    count = max(int(run.protocol.get("clients", 0)), 1 + max(max(r["cohort"]) for r in rounds))
     table = np.full((count, rounds[-1]["round"]), np.nan)
     for entry in rounds:
         given = [math.nan if share is None else share for share in entry["shares"]]

@@ -13,11 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedchord.check import require
-from fedchord.core.rules import ClientRule
 from fedchord.data import SOURCES, Federation, data_root, split_picture, status
 from fedchord.data.official.facts import FACTS
 from fedchord.data.samples import samples_picture, sizes_picture
-from fedchord.experiments import synthesis
+from fedchord.report import sample_words, words
 
 COLUMNS = {
     "mean": "mean",
@@ -63,31 +62,24 @@ def show_results(summary: dict[str, Any], out: str | None) -> None:
 def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
     """The lines under the table of a run."""
     protocol, seconds, sent = summary["protocol"], summary["seconds"], summary["bytes"]
+    counted = [f"{protocol['never_sampled']} were never sampled", words.left_out(protocol)]
+    counted = [part for part in (*counted, words.without_own_model(protocol)) if part]
     lines = [
         f"{protocol['method']}; round {protocol['round']}; {protocol['evaluated']} of {protocol['clients']} clients "
-        f"on their own {protocol['split']} rows, each with {protocol['model']}; "
-        f"{protocol['never_sampled']} were never sampled{_alike(protocol)}.",
-        *protocol["notes"],
+        f"on their own {protocol['split']} rows, each with {protocol['deploys']['words']}; {', '.join(counted)}.",
+        *words.sentences(protocol, str(summary["config"].get("method"))),
     ]
     for name, values in summary["metrics"].items():
         if values["undefined"]:
             lines.append(f"{name} is undefined for {values['undefined']} clients, which are left out.")
     lines += sweep_notes(summary.get("sweep"), summary["config"].get("validation", 0))
     lines += newcomer_notes(summary.get("newcomers"))
-    lines += synthesis.notes(summary["synthetic"]) if summary.get("synthetic") else []
+    lines += sample_words.notes(summary["synthetic"]) if summary.get("synthetic") else []
     up, down = (sent[way] / 1e6 for way in ("up_per_round", "down_per_round"))
     lines.append(f"{seconds['total']:.1f} s; {up:.3g} MB up and {down:.3g} MB down a round.")
     sets = ", synthetic.npz, snapshots/" if summary.get("synthetic") else ""
     written = f"{out}: config.toml, rounds.jsonl, summary.json, checkpoints/{sets}" if out else ""
     return [*lines, f"Kept in {written}." if out else "Nothing was kept; add out=FOLDER to keep the run."]
-
-
-def _alike(protocol: dict[str, Any]) -> str:
-    """How many clients of a personal method have no model of their own."""
-    count = protocol.get("global_model", 0)
-    if not count or protocol["model"] == ClientRule.deploys.words:
-        return ""
-    return f", {count} deploy{'s' if count == 1 else ''} the global model"
 
 
 def sweep_notes(found: dict[str, Any] | None, validation: float) -> list[str]:

@@ -13,7 +13,7 @@ from fedchord.data.official.facts import FACTS, Facts, Thesis
 from fedchord.data.official.verify import File, loaded_rows, look, verdict
 from fedchord.data.statistics import Statistics, statistics
 from fedchord.experiments.config import RunConfig
-from fedchord.report.tables import Cell, Head, Table
+from fedchord.report.cells import Cell, Head, Table
 
 HEADS = ("data", "here", "clients", "samples", "mean", "std")
 THESIS = ("thesis clients", "thesis samples", "thesis mean", "thesis std", "table")
@@ -69,7 +69,7 @@ def entry(source: Source, root: Path, read: bool = True) -> Entry:
     return Entry(source, word, told, files, found, dataset.origin)
 
 
-def how(source: Source, root: Path) -> str:
+def way_to_get(source: Source, root: Path) -> str:
     """How to get a data set that is not here."""
     facts = FACTS.get(source.name, Facts())
     if facts.downloads:
@@ -117,7 +117,7 @@ def explain(one: Entry, root: Path) -> str:
     thesis, found = facts.thesis, one.found
     if one.word == "missing":
         nothing = all(not file.count for file in one.files)
-        return f"{'not here' if nothing else one.told}; to get it: {how(one.source, root)}"
+        return f"{'not here' if nothing else one.told}; to get it: {way_to_get(one.source, root)}"
     if found is None:
         return one.told
     if thesis is None:

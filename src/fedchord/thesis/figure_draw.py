@@ -96,6 +96,18 @@ def starts(points: Sequence[Start]) -> Drawing:
     return Drawing(figure, heads, [tuple(getattr(point, head) for head in heads) for point in points])
 
 
+def _models(axes: Axes, land: Land) -> None:
+    """The global model, the clients' models, and the circle within which flatness is measured."""
+    names = ("g", *(f"client {client}" for client in land.clients))
+    for name, mark in zip(names, ((0.0, 0.0), *land.marks), strict=True):
+        axes.plot(*mark, "o", color="#D55E00" if name == "g" else "white", markeredgecolor="black", markersize=6)
+        axes.annotate(name, mark, xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)
+    turn = np.linspace(0, 2 * math.pi, 100)
+    axes.plot(land.radius * np.cos(turn), land.radius * np.sin(turn), "--", color="black", linewidth=0.8)
+    axes.set_xlabel("distance in parameter space", fontsize=8)
+    axes.set_aspect("equal")
+
+
 def landscape(lands: Sequence[Land]) -> Drawing:
     """Surface above, contours below, a column per method; range, height and colours are the same for all."""
     require(len(lands) > 0, "figure landscape", "needs at least one run")
@@ -116,14 +128,7 @@ def landscape(lands: Sequence[Land]) -> Drawing:
         axes = figure.add_subplot(2, len(lands), len(lands) + place + 1)
         drawn = axes.contourf(x, y, log, levels=levels, cmap=SHADES, extend="both")
         axes.contour(x, y, log, levels=levels, colors="0.3", linewidths=0.4)
-        names = ("g", *(f"client {client}" for client in land.clients))
-        for name, mark in zip(names, ((0.0, 0.0), *land.marks), strict=True):
-            axes.plot(*mark, "o", color="#D55E00" if name == "g" else "white", markeredgecolor="black", markersize=6)
-            axes.annotate(name, mark, xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)
-        turn = np.linspace(0, 2 * math.pi, 100)
-        axes.plot(land.radius * np.cos(turn), land.radius * np.sin(turn), "--", color="black", linewidth=0.8)
-        axes.set_xlabel("distance in parameter space", fontsize=8)
-        axes.set_aspect("equal")
+        _models(axes, land)
     figure.colorbar(drawn, ax=figure.axes[-1], label="log10 loss", shrink=0.9)
 
     def numbers(land: Land) -> Row:
@@ -193,6 +198,21 @@ def reliability(tables: Sequence[Bins]) -> Drawing:
     return Drawing(figure, heads, rows)
 
 
+def _ends(axes: Axes, found: Link, colour: str) -> None:
+    """Accuracy along lambda over the clients with two models, and over all."""
+    whole, trained = found.everyone, found.trained
+    _look(axes)
+    about = "no client has trained its private model"
+    if len(trained.values):
+        _curve(axes, trained, colour, f"{len(trained.values)} with two models")
+        about = f"barrier {trained.barrier:.2%}, span {np.ptp(trained.mean):.2%}"
+    everyone = f"all {len(whole.values)} clients"
+    axes.plot(whole.lambdas, whole.mean, "--", color="black", linewidth=1.2, label=everyone)
+    axes.set_title(f"{whole.label}\n{about}", fontsize=9)
+    axes.legend(frameon=False, fontsize=8, loc="lower center")
+    axes.set_xlabel("lambda (0: global, 1: private)")
+
+
 def connectivity(links: Sequence[Link]) -> Drawing:
     """Above: accuracy along lambda over the clients with two models, and over all; below: |cos(f, l)| over rounds."""
     figure = Figure(figsize=(0.8 + 2.9 * len(links), 6.2), layout="constrained")
@@ -203,20 +223,9 @@ def connectivity(links: Sequence[Link]) -> Drawing:
     for number, found in enumerate(links):
         colour = COLOURS[number % len(COLOURS)]
         axes = first = figure.add_subplot(parts[0, number], sharey=first)
-        _look(axes)
-        title = f"{found.everyone.label}\nno client has trained its private model"
-        if len(found.trained.values):
-            _curve(axes, found.trained, colour, f"{len(found.trained.values)} with two models")
-            told = f"barrier {found.trained.barrier:.2%}, span {np.ptp(found.trained.mean):.2%}"
-            title = f"{found.everyone.label}\n{told}"
-        whole = found.everyone
-        axes.plot(
-            whole.lambdas, whole.mean, "--", color="black", linewidth=1.2, label=f"all {len(whole.values)} clients"
-        )
-        axes.set_title(title, fontsize=9)
-        axes.legend(frameon=False, fontsize=8, loc="lower center")
-        axes.set_xlabel("lambda (0: global, 1: private)")
+        _ends(axes, found, colour)
         _percent(axes, "top1, mean and std over clients" if number == 0 else "")
+        whole = found.everyone
         for who, one in (("two models", found.trained), ("all", whole)):
             rows += [("accuracy", one.label, who, *row[1:4]) for row in _curve_rows(one)]
         if len(found.rounds):

@@ -17,8 +17,8 @@ from scipy.stats import gaussian_kde
 
 from fedchord.check import FedchordError, require
 from fedchord.experiments.parts import headline
-from fedchord.report.plots import COLOURS, STYLES, Floats, rounds_of
-from fedchord.report.tables import Run
+from fedchord.experiments.reading import Run, rounds
+from fedchord.report.plots import COLOURS, STYLES, Floats
 from fedchord.thesis import figure_data
 from fedchord.thesis.figure_data import Cells
 from fedchord.thesis.figure_draw import Drawing, Row, grid_of
@@ -98,7 +98,7 @@ def logged(runs: Sequence[Run], name: str) -> Track:
     """A number of the mixing rule's log over rounds."""
     found = []
     for run in runs:
-        values = [(line.get("log") or {}).get(name) for line in rounds_of(run)]
+        values = [(line.get("log") or {}).get(name) for line in rounds(run)]
         if not values or any(value is None for value in values):
             raise FedchordError(f"{run.folder}: its rounds.jsonl has no {name!r}; the method does not log it")
         found.append(values)
@@ -112,7 +112,7 @@ def weights_of(runs: Sequence[Run]) -> tuple[list[str], Floats]:
     names = [str(name) for name in runs[0].summary["per_client"]["client"]]
     tables = []
     for run in runs:
-        lines = rounds_of(run)
+        lines = rounds(run)
         full = all(len(line["cohort"]) == len(names) for line in lines)
         require(full, str(run.folder), "the weights are drawn for runs with every client in every round")
         table = np.full((len(lines), len(names)), math.nan)

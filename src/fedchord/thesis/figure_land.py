@@ -20,10 +20,10 @@ from fedchord.check import require
 from fedchord.core.objective import Batch, mean_loss
 from fedchord.core.task import Task
 from fedchord.evaluation.landscape import Plane, surface
+from fedchord.experiments.loaded import Loaded
 from fedchord.experiments.parts import Parts
-from fedchord.report.plots import Floats, rounds_of
-from fedchord.report.tables import Run
-from fedchord.thesis.figure_data import Loaded
+from fedchord.experiments.reading import Run, rounds
+from fedchord.report.plots import Floats
 
 POINTS = 25
 """Points along each side of a loss surface."""
@@ -101,7 +101,7 @@ def _loss(task: Task, theta: Tensor, buffers: Tensor, batch: Batch) -> float:
 
 
 def _two_clients(run: Run) -> tuple[int, int]:
-    cohort = rounds_of(run)[-1]["cohort"]
+    cohort = rounds(run)[-1]["cohort"]
     require(len(cohort) >= 2, "figure landscape", f"needs a cohort of at least 2, got {len(cohort)}")
     return int(cohort[0]), int(cohort[1])
 

@@ -1,0 +1,129 @@
+"""Sentences of the facts in a summary: the only place where they are worded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Fact = Mapping[str, Any]
+
+TRAINING = ("start-round", "never-mixes")
+"""Kinds of notes that say how clients really trained."""
+
+
+def sentences(protocol: Fact, method: str) -> list[str]:
+    """What a reader of the results should know: about the data, what the rule changed, and all else."""
+    notes = protocol.get("notes") or ()
+    data = [sentence(note) for note in notes if note["kind"] == "data"]
+    changed = overrides(protocol.get("overrides") or ())
+    return [
+        *data,
+        *([f"{method}: {changed}"] if changed else []),
+        *(sentence(note) for note in notes if note["kind"] != "data"),
+    ]
+
+
+def sentence(note: Fact) -> str:
+    """A note in words; a kind that this version does not know is shown as it is written."""
+    kind = note["kind"]
+    if kind not in KINDS:
+        return ", ".join(f"{key} {value}" for key, value in note.items())
+    return f"{note['method']}: {KINDS[kind](note)}" if kind in TRAINING else KINDS[kind](note)
+
+
+def training(protocol: Fact) -> str:
+    """How local training differed from what was asked for; empty if it did not."""
+    notes = [note for note in protocol.get("notes") or () if note["kind"] in TRAINING]
+    parts = [overrides(protocol.get("overrides") or ()), *(KINDS[note["kind"]](note) for note in notes)]
+    return "; ".join(part for part in parts if part)
+
+
+def overrides(found: Sequence[Fact]) -> str:
+    """What a client rule changed in the settings of local training, those with the same new value together."""
+    by_value: dict[str, list[Fact]] = {}
+    for one in found:
+        by_value.setdefault(_plain(one["used"]), []).append(one)
+    parts = []
+    for value, changed in by_value.items():
+        names, before = " and ".join(one["key"] for one in changed), ", ".join(_plain(one["asked"]) for one in changed)
+        parts.append(f"{names} set to {value} ({'was' if len(changed) == 1 else 'were'} {before})")
+    return "; ".join(parts)
+
+
+# -- one function per kind of note ---------------------------------------------------------------------------------
+
+
+def data(note: Fact) -> str:
+    """As the federation says it."""
+    return str(note["text"])
+
+
+def newcomers(note: Fact) -> str:
+    """Clients that come later."""
+    return f"newcomers: {note['clients']} of {note['of']} clients were kept out of training"
+
+
+def no_line(note: Fact) -> str:
+    """A lambda sweep was asked for where there is no line."""
+    return f"{note['method']} has one model: sweep.lambdas has no effect"
+
+
+def unvalidated(note: Fact) -> str:
+    """That no lambda is chosen on validation rows."""
+    return f"validated: {why_unvalidated(note)}"
+
+
+def why_unvalidated(note: Fact) -> str:
+    """Why no lambda is chosen on validation rows."""
+    who = f"{note['clients']} of {note['of']} clients have no validation row"
+    return f"{who}, so no lambda is chosen; each needs 3 rows or more"
+
+
+def few_validation_rows(note: Fact) -> str:
+    """On how few rows lambda is chosen."""
+    least = f"{note['smallest']} {'row' if note['smallest'] == 1 else 'rows'}"
+    who = f"{note['clients']} of {note['of']} clients, the smallest has {least}"
+    return f"lambda is chosen on fewer than {note['below']} validation rows of {who}"
+
+
+def start_round(note: Fact) -> str:
+    """Which of two keys says when mixing begins."""
+    return "method.start_round counts, method.warmup does not"
+
+
+def never_mixes(note: Fact) -> str:
+    """What training is if mixing never begins."""
+    what = f"FedProx with mu={note['mu']:g}" if note["mu"] else "FedAvg"
+    return f"mixing begins after the last round, so that training is {what}"
+
+
+KINDS: dict[str, Callable[[Fact], str]] = {
+    "data": data,
+    "newcomers": newcomers,
+    "no-line": no_line,
+    "unvalidated": unvalidated,
+    "few-validation-rows": few_validation_rows,
+    "start-round": start_round,
+    "never-mixes": never_mixes,
+}
+
+
+# -- what is measured ----------------------------------------------------------------------------------------------
+
+
+def without_own_model(protocol: Fact) -> str:
+    """How many clients of a personal method have no model of their own; empty where that says nothing."""
+    count = protocol.get("global_model", 0)
+    if not count or protocol["deploys"]["kind"] == "global":
+        return ""
+    return f"{count} deploy{'s' if count == 1 else ''} the global model"
+
+
+def left_out(protocol: Fact) -> str:
+    """How many clients an evaluation left out; empty if none."""
+    count = protocol.get("left_out", 0)
+    return f"{count} of these {'was' if count == 1 else 'were'} left out" if count else ""
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
