@@ -19,7 +19,8 @@ from fedchord.core.round import Plan, open_run
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.engine.simulate import simulate
-from fedchord.mixing import aaggff, ledger, simplex
+from fedchord.mixing import aaggff
+from fedchord.mixing.online import ledger, simplex
 from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
 from fedchord.models import TwoNN
 

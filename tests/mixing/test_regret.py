@@ -10,9 +10,9 @@ import torch
 from helpers.cohorts import cohort, info
 from scipy import optimize
 
-from fedchord.mixing import regret
+from fedchord.mixing.online import regret
 from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo, _entropic, _rate
-from fedchord.mixing.simplex import minimise
+from fedchord.mixing.online.simplex import minimise
 
 
 def simplex_point(count, generator):

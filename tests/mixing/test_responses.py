@@ -11,7 +11,7 @@ from helpers.cohorts import cohort
 from scipy import optimize, stats
 
 from fedchord.check import FedchordError
-from fedchord.mixing.responses import ESTIMATES, FAMILIES, HUGE, cdf, fit, reported, respond
+from fedchord.mixing.online.responses import ESTIMATES, FAMILIES, HUGE, cdf, fit, reported, respond
 
 SCIPY = {
     "weibull": stats.weibull_min(2),

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fedchord import check
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
-from fedchord.mixing import ledger, regret
-from fedchord.mixing.responses import CENTRES, ESTIMATES, family, reported, respond, responses, usable
-from fedchord.mixing.simplex import Spread, minimise, project, residual
+from fedchord.mixing.online import ledger, regret
+from fedchord.mixing.online.responses import CENTRES, ESTIMATES, family, reported, respond, responses, usable
+from fedchord.mixing.online.simplex import Spread, minimise, project, residual
 from fedchord.tensors import Tensors
 
 IMPUTATIONS = ("in-sample", "leave-one-out")

@@ -10,8 +10,8 @@ import torch
 
 from fedchord import check
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
-from fedchord.mixing import ledger
-from fedchord.mixing.responses import CENTRES, family, responses, usable
+from fedchord.mixing.online import ledger
+from fedchord.mixing.online.responses import CENTRES, family, responses, usable
 from fedchord.tensors import Tensors
 
 
@@ -98,9 +98,7 @@ def _decayed(state: Tensors, ids: list[int], change: list[float], t: int, fade: 
     The sum of a client is written down when it changes, with the round; what it is later follows.
     """
     sums, times = ({name: state[f"{kind}.{name}"] for name in ledger.empty()} for kind in ("sum", "time"))
-    zeros = [0.0] * len(ids)
-    written, _ = ledger.add(sums, ids, zeros)
-    since, _ = ledger.add(times, ids, zeros)
+    written, since = ledger.sums(sums, ids), ledger.sums(times, ids)
     before = [value * fade ** (t - 1 - last) if last else 0.0 for value, last in zip(written, since, strict=True)]
     news = [fade * old + new - value for old, new, value in zip(before, change, written, strict=True)]
     _, sums = ledger.add(sums, ids, news)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedchord import check, rng
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
-from fedchord.mixing import ledger
-from fedchord.mixing.responses import HUGE, cdf, distinct, family
+from fedchord.mixing.online import ledger
+from fedchord.mixing.online.responses import HUGE, cdf, distinct, family
 from fedchord.tensors import Tensors
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedchord import check
 from fedchord.core.rules import Cohort
-from fedchord.mixing.fitting import SHAPES, fit_quantiles, fit_spacings
+from fedchord.mixing.online.fitting import SHAPES, fit_quantiles, fit_spacings
 
 HUGE = 1e100
 """Stands for an infinite loss: rules then take their limit for one loss far above the others."""

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from fedchord.mixing.simplex import minimise
+from fedchord.mixing.online.simplex import minimise
 from fedchord.tensors import Tensors
 
 TRACKED = 10_000
