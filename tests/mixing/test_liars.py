@@ -58,6 +58,7 @@ def test_it_asks_for_what_the_rule_asks_for():
     liars = Liars(AAggFFSilo())
     assert liars.full and liars.instead == "aaggff-d" and liars.outcomes == ("model",)
     assert MixingRule.needs == frozenset() and not MixingRule.full  # what the class says is not touched
+    assert vars(liars).keys() == {"rule", "clients", "factor"}, "an instance holds its fields and nothing else"
 
 
 @pytest.mark.parametrize("rule", [AAggFFSilo(), AAggFFDevice(), QFedAvg(), Term()])

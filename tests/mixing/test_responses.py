@@ -81,13 +81,13 @@ def test_fitted_parameters_are_found_again(name):
         "normal": stats.norm(1.2, 0.4),
     }[name]
     points = torch.from_numpy(known.ppf([(i + 0.5) / 4001 for i in range(4001)]))
-    place, scale = fit(name, points)
+    place, scale = fit(name, points.tolist(), "quantile")
     x = torch.from_numpy(known.ppf([0.05, 0.2, 0.5, 0.8, 0.95]))
     assert cdf(name, x, place, scale).tolist() == pytest.approx([0.05, 0.2, 0.5, 0.8, 0.95], abs=1e-3)
     thesis = FAMILIES[name]
-    flat = fit(name, torch.ones(5, dtype=torch.float64))
+    flat = fit(name, [1.0] * 5, "quantile")
     assert flat == (thesis.place, thesis.scale) if thesis.scaled else flat[1] == thesis.scale
-    r = respond(tensor(0.3, 0.5, 0.9, 1.5, 7.0), name, 0.0, 1.0, fitted=True)
+    r = respond(tensor(0.3, 0.5, 0.9, 1.5, 7.0), name, 0.0, 1.0, estimate="quantile")
     assert (r.diff() > 0).all() and (r >= 0).all() and (r <= 1).all()
 
 
@@ -166,7 +166,7 @@ def test_odd_numbers_are_fitted_or_left(name, estimate):
     if FAMILIES[name].logarithmic:
         assert fit(name, [0.5, 0.0, 0.9, 1.6, -1.0, 1.0], estimate) == usual
     for losses in ((0, 0, 0), (2, 2, 2, 2), (1e100, 1, 0), (1, 1 + 1e-12, 1), (0, 0, 3), (5,), (1e-9, 1e9, 1.0, 2.0)):
-        r = respond(tensor(*losses), name, 0.1, 0.9, fitted=True, estimate=estimate)
+        r = respond(tensor(*losses), name, 0.1, 0.9, estimate=estimate)
         assert r.isfinite().all() and (r >= 0.1).all() and (r <= 0.9).all()
         assert (r[tensor(*losses).argsort()].diff() >= 0).all()
 

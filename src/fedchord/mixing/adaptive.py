@@ -62,8 +62,8 @@ class AAggFFAdaptive(MixingRule):
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
         losses, log = usable("AAggFFAdaptive", cohort, signed=False)
         size, clients, t = len(losses), info.num_clients, info.round + 1
-        told = responses(losses, self.cdf, 0.0, 1.0, self.centre)
-        change = [value - sum(told) / size for value in told]
+        response = responses(losses, self.cdf, 0.0, 1.0, self.centre)
+        change = [value - sum(response) / size for value in response]
         fade, spread = self.keep ** (info.cohort / clients), math.log(clients)
         before, after = _decayed(state, cohort.ids.tolist(), change, t, fade)
         total = float(state["gaps"])

@@ -32,7 +32,7 @@ class Family:
     place: float
     scale: float
     scaled: bool = True
-    """Whether the scale is free to be fitted (not for Exponential, which is Weibull with exponent 1)."""
+    """Whether the scale is free to be fitted (not for Exponential, which is Weibull with exponent and scale 1)."""
 
 
 FAMILIES: dict[str, Family] = {
@@ -55,7 +55,7 @@ def family(owner: str, name: str) -> Family:
     return FAMILIES[name]
 
 
-def fit(name: str, x: Tensor | list[float], estimate: str = "quantile") -> tuple[float, float]:
+def fit(name: str, x: list[float], estimate: str) -> tuple[float, float]:
     """Place and scale of a family from numbers x, by quantiles or by maximum spacing (see `fitting`).
 
     Numbers at or below zero are beyond the support of a logarithmic family and do not count, nor do numbers that are
@@ -64,10 +64,9 @@ def fit(name: str, x: Tensor | list[float], estimate: str = "quantile") -> tuple
     """
     kind = family("cdf", name)
     check.one_of("fit", "estimate", estimate, ESTIMATES)
-    values = [value for value in (x.tolist() if isinstance(x, Tensor) else x) if math.isfinite(value)]
+    values = [value for value in x if math.isfinite(value)]
     u = sorted(math.log(value) for value in values if value > TINY) if kind.logarithmic else sorted(values)
-    scale = None if kind.scaled else kind.scale
-    found = (fit_quantiles if estimate == "quantile" else fit_spacings)(kind.shape, u, scale) if u else None
+    found = (fit_quantiles if estimate == "quantile" else fit_spacings)(kind.shape, u, kind.scaled) if u else None
     return found or (kind.place, kind.scale)
 
 
@@ -85,27 +84,21 @@ def _cdf(kind: Family, x: list[float], place: float | None = None, scale: float 
 
 
 def respond(
-    losses: Tensor,
-    name: str,
-    low: float,
-    high: float,
-    centre: str = "mean",
-    fitted: bool = False,
-    estimate: str = "quantile",
+    losses: Tensor, name: str, low: float, high: float, centre: str = "mean", estimate: str | None = None
 ) -> Tensor:
     """r_i = low + (high - low) CDF(F_i / centre) over the cohort (thesis, section 3.2).
 
     The centre is the mean loss, or the median, which no single client can move far. Losses that are all zero have
-    the response of the mean, CDF(1); a zero median gives way to the mean. `fitted` estimates the CDF's parameters
-    from the cohort (`fit`, by the named estimate) instead of the thesis' constants.
+    the response of the mean, CDF(1); a zero median gives way to the mean. Where an estimate is named, the CDF's
+    parameters are fitted to the cohort (`fit`) and are not the thesis' constants.
     """
-    return losses.new_tensor(responses(losses.tolist(), name, low, high, centre, estimate if fitted else None))
+    return losses.new_tensor(responses(losses.tolist(), name, low, high, centre, estimate))
 
 
 def responses(
     losses: list[float], name: str, low: float, high: float, centre: str = "mean", estimate: str | None = None
 ) -> list[float]:
-    """`respond` on plain numbers, which for a few clients is quicker; parameters are fitted if an estimate is named."""
+    """`respond` on plain numbers, which for a few clients is quicker."""
     kind, mean = family("cdf", name), sum(losses) / len(losses)
     middle = sorted(losses)[(len(losses) - 1) // 2] if centre == "median" else mean
     middle = mean if middle <= TINY else middle
@@ -146,5 +139,5 @@ def distinct(owner: str, cohort: Cohort) -> None:
     """Refuse a cohort in which a client is there twice."""
     ids: list[int] = cohort.ids.tolist()
     if len(set(ids)) < len(ids):
-        twice = next(client for place, client in enumerate(ids) if client in ids[:place])
+        twice = next(client for at, client in enumerate(ids) if client in ids[:at])
         raise check.fail(owner, f"a client may be in a cohort once, got client {twice} twice")
