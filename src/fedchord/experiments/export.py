@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import torch
 
 from fedchord.check import FedchordError, require
 from fedchord.experiments.run import load_model
+from fedchord.files import written
 
 SUFFIXES = (".pt", ".pth", ".safetensors")
 
@@ -20,16 +20,14 @@ def export(folder: str | Path, client: int | None = None, to: str | Path | None 
     require(file.suffix in SUFFIXES, "export", f"the file must end in .pt or .safetensors, got {str(file)!r}")
     lines: list[str] = []
     state = load_model(folder, client, lines.append)
-    partial = file.with_name(f".{file.name}.partial")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if file.suffix == ".safetensors":
-            from safetensors.torch import save_file
+        with written(file) as partial:
+            if file.suffix == ".safetensors":
+                from safetensors.torch import save_file
 
-            save_file(state, partial)
-        else:
-            torch.save(state, partial)
-        os.replace(partial, file)
+                save_file(state, partial)
+            else:
+                torch.save(state, partial)
     except OSError as error:
         raise FedchordError(f"export: {file} cannot be written ({error.strerror})") from None
     whose = "the global model" if client is None else f"the model of client {client}"
