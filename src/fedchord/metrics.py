@@ -14,12 +14,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedchord.check import fail, require, unknown, whole
+from fedchord.check import fail, one_of, require, unknown, whole
+from fedchord.tensors import owners
 
+Floats = NDArray[np.float64]
 BINS = 15
+STATISTICS = ("mean", "worst10", "best10", "gini", "gap")
+"""What `over_clients` computes."""
 _BLOCK = 1 << 18  # scores converted to float64 at a time, so that memory does not grow with samples x classes
 _MISS = torch.iinfo(torch.int64).max
 
@@ -131,7 +137,7 @@ class _Samples:
     @cached_property
     def owner(self) -> Tensor:
         """The client of each sample."""
-        return torch.repeat_interleave(torch.arange(len(self.sizes), device=self.sizes.device), self.sizes)
+        return owners(self.sizes)
 
     @cached_property
     def rank(self) -> Tensor:
@@ -212,11 +218,11 @@ def _softmax(scores: Tensor, labels: Tensor) -> Tensor:
 def _bins(samples: _Samples, bins: int) -> tuple[Tensor, Tensor, Tensor]:
     """How many samples, how many right ones and how much confidence lie in each (client, bin)."""
     edges = torch.arange(1, bins + 1, dtype=torch.float64, device=samples.scores.device) / bins
-    place = torch.bucketize(samples.confidence, edges).clamp_max(bins - 1)  # a NaN lands behind the last edge
+    bin_of = torch.bucketize(samples.confidence, edges).clamp_max(bins - 1)  # a NaN lands behind the last edge
     clients = len(samples.sizes)
 
     def collect(values: Tensor) -> Tensor:
-        cells = torch.bincount(samples.owner * bins + place, values.double(), minlength=clients * bins)
+        cells = torch.bincount(samples.owner * bins + bin_of, values.double(), minlength=clients * bins)
         return cells.double().reshape(clients, bins)
 
     right = samples.rank == 0
@@ -302,8 +308,7 @@ def summarise(values: Tensor, weights: Tensor | None = None, higher_is_better: b
     counts = {"clients": clients, "undefined": len(values) - clients}
     if not clients:
         return dict.fromkeys(("mean", "std", "worst10", "best10", "gap", "gini", "weighted"), torch.nan) | counts
-    few = max(1, clients // 10)
-    ordered = x.sort().values
+    few, ordered = _tenth(clients), x.sort().values
     low, high = float(ordered[:few].mean()), float(ordered[-few:].mean())
     worst, best = (low, high) if higher_is_better else (high, low)
     return {
@@ -316,6 +321,38 @@ def summarise(values: Tensor, weights: Tensor | None = None, higher_is_better: b
         "weighted": torch.nan if weights is None else _weighted_mean(values, weights, defined),
         **counts,
     }
+
+
+def over_clients(values: Floats, statistic: str, higher_is_better: bool = True) -> Floats:
+    """One of `STATISTICS` of many rows at once (rows x clients), as `summarise` has it for one.
+
+    For resamples of clients that have a value: NaN, and negative values for Gini, are not looked for.
+    """
+    one_of("over_clients", "statistic", statistic, STATISTICS)
+    filled = values.ndim == 2 and values.shape[1] > 0
+    require(filled, "over_clients", f"values must have shape (rows, clients), got {values.shape}")
+    if statistic == "mean":
+        return np.asarray(values.mean(1))
+    ordered, count = np.sort(values, 1), values.shape[1]
+    if statistic == "gini":
+        total = ordered.sum(1)
+        spread = (ordered * _ranks(count).numpy()).sum(1)
+        return np.where(total > 0, spread / (count * np.where(total > 0, total, 1)), 0.0)
+    few = _tenth(count)
+    low, high = ordered[:, :few].mean(1), ordered[:, -few:].mean(1)
+    if statistic == "gap":
+        return np.asarray(high - low)
+    return np.asarray(low if (statistic == "worst10") == higher_is_better else high)
+
+
+def _tenth(clients: int) -> int:
+    """How many clients the worst and the best tenth have."""
+    return max(1, clients // 10)
+
+
+def _ranks(clients: int) -> Tensor:
+    """2i - K - 1 for i = 1..K: the weights of sorted values in the Gini coefficient."""
+    return 2 * torch.arange(1, clients + 1, dtype=torch.float64) - clients - 1
 
 
 def _weighted_mean(values: Tensor, weights: Tensor, defined: Tensor) -> float:
@@ -338,8 +375,7 @@ def gini(x: Tensor) -> float:
     if highest == 0:
         return 0.0
     shares = x.double().sort().values / highest  # scale-free, and exactly 1 if all are equal
-    ranks = 2 * torch.arange(1, k + 1, dtype=torch.float64, device=x.device) - k - 1
-    return max(0.0, float((ranks * shares).sum() / (k * shares.sum())))
+    return max(0.0, float((_ranks(k).to(x.device) * shares).sum() / (k * shares.sum())))
 
 
 def over_seeds(values: Sequence[float]) -> tuple[float, float]:

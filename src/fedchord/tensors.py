@@ -199,6 +199,11 @@ def weighted_sum(coefficients: Tensor, stacked: Tensor) -> Tensor:
     return torch.mv(flat.t(), coefficients.to(flat.dtype)).reshape(stacked.shape[1:])
 
 
+def owners(sizes: Tensor) -> Tensor:
+    """Whose each row is, where owner 0 has the first sizes[0] rows, owner 1 the next sizes[1], and so on."""
+    return torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
+
+
 def stack(states: Iterable[Tensors]) -> Tensors:
     """Equal-shaped states, stacked along a new first axis."""
     rows = list(states)
