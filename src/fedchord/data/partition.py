@@ -59,9 +59,9 @@ class Pathological:
         _serve("Pathological", num_clients, self.shards, rows)
         holder = rng.permutation(key, shards) % num_clients
         longer = _equal_sizes(rows % shards, num_clients)
-        place = torch.empty(shards, dtype=torch.int64)
-        place[torch.argsort(holder, stable=True)] = torch.arange(shards) % self.shards
-        sizes = rows // shards + (place < longer[holder]).to(torch.int64)
+        turn = torch.empty(shards, dtype=torch.int64)
+        turn[torch.argsort(holder, stable=True)] = torch.arange(shards) % self.shards
+        sizes = rows // shards + (turn < longer[holder]).to(torch.int64)
         owner = torch.empty(rows, dtype=torch.int64)
         owner[torch.argsort(labels, stable=True)] = torch.repeat_interleave(holder, sizes)
         return _by_owner(owner, num_clients)

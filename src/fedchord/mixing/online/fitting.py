@@ -1,6 +1,6 @@
-"""Fitting place and scale of a distribution to a few numbers: by quantiles, or by maximum spacing.
+"""Fitting location and scale of a distribution to a few numbers: by quantiles, or by maximum spacing.
 
-A shape is a standard distribution; CDF(u) = below((u - place) / scale).
+A shape is a standard distribution; CDF(u) = below((u - location) / scale).
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ SHAPES: dict[str, Shape] = {
 
 
 def fit_quantiles(shape: str, u: list[float], scaled: bool) -> tuple[float, float] | None:
-    """Place and scale such that the CDF goes through the quartiles of u (unless `scaled`: with scale 1 the median).
+    """Location and scale such that the CDF goes through the quartiles of u (unless `scaled`: with scale 1 the median).
 
-    With z the standard quantiles: scale = (u_75 - u_25) / (z_75 - z_25), place = u_25 - scale z_25. None where the
+    With z the standard quantiles: scale = (u_75 - u_25) / (z_75 - z_25), location = u_25 - scale z_25. None where the
     quartiles do not differ. `u` is sorted.
     """
     z = SHAPES[shape].quantile
@@ -121,13 +121,13 @@ def _between(u: list[float], share: float) -> float:
 
 
 def fit_spacings(shape: str, u: list[float], scaled: bool) -> tuple[float, float] | None:
-    """Place and scale of maximum spacing (Cheng and Amin, 1983; Ranneby, 1984): the CDF divides (0, 1) most evenly.
+    """Location and scale of maximum spacing (Cheng and Amin, 1983; Ranneby, 1984): the CDF divides (0, 1) most evenly.
 
         max of sum_{i=0..n} log(CDF(u_{i+1}) - CDF(u_i)),   CDF(u_0) = 0, CDF(u_{n+1}) = 1;
 
-    equal numbers have no spacing between them, and the density takes its place. In a = 1 / scale and b = place / scale
-    the sum is concave (the densities are log-concave), so Newton's steps, halved until they ascend, find the one
-    maximum. Unless `scaled`, the scale stays 1. None where it is free and all numbers are alike: it would go to zero.
+    equal numbers have no spacing between them, and the density takes its place. In a = 1 / scale and
+    b = location / scale the sum is concave (the densities are log-concave), so Newton's steps, halved until they
+    ascend, find the one maximum. Unless `scaled`, the scale stays 1. None where it is free and all numbers are alike: it would go to zero.
     `u` is sorted.
     """
     middle, width = _between(u, 0.5), u[-1] - u[0]
@@ -137,9 +137,9 @@ def fit_spacings(shape: str, u: list[float], scaled: bool) -> tuple[float, float
     x = [(value - middle) / unit for value in u]
     for at in range(1, len(x)):
         x[at] = x[at - 1] if x[at] - x[at - 1] <= FLAT else x[at]
-    place, broad = fit_quantiles(shape, x, scaled) or (0.0, 0.25)
+    location, broad = fit_quantiles(shape, x, scaled) or (0.0, 0.25)
     a = 1 / max(broad, 0.05)  # a start from which no number lies far out in a tail
-    b = a * place if scaled else max(place, x[-1] - 3)
+    b = a * location if scaled else max(location, x[-1] - 3)
     value, slope, curve = _evenness(SHAPES[shape], x, a, b)
     for _ in range(STEPS):
         move = _newton(slope, curve, scaled)

@@ -22,14 +22,14 @@ ESTIMATES = ("quantile", "spacing")
 
 @dataclass(frozen=True)
 class Family:
-    """A family of distributions: CDF(x) = shape((u - place) / scale), where u is x, or log x if `logarithmic`.
+    """A family of distributions: CDF(x) = shape((u - location) / scale), where u is x, or log x if `logarithmic`.
 
-    `place` and `scale` are the thesis' constants (section 3.2; departs: E19, they are locations and scales of u).
+    `location` and `scale` are the thesis' constants (section 3.2; departs: E19, they are locations and scales of u).
     """
 
     shape: str
     logarithmic: bool
-    place: float
+    location: float
     scale: float
     scaled: bool = True
     """Whether the scale is free to be fitted (not for Exponential, which is Weibull with exponent and scale 1)."""
@@ -56,7 +56,7 @@ def family(owner: str, name: str) -> Family:
 
 
 def fit(name: str, x: list[float], estimate: str) -> tuple[float, float]:
-    """Place and scale of a family from numbers x, by quantiles or by maximum spacing (see `fitting`).
+    """Location and scale of a family from numbers x, by quantiles or by maximum spacing (see `fitting`).
 
     Numbers at or below zero are beyond the support of a logarithmic family and do not count, nor do numbers that are
     not finite. Where there is nothing to fit (all alike, or none), the thesis' constants stay; the exponent of
@@ -67,20 +67,20 @@ def fit(name: str, x: list[float], estimate: str) -> tuple[float, float]:
     values = [value for value in x if math.isfinite(value)]
     u = sorted(math.log(value) for value in values if value > TINY) if kind.logarithmic else sorted(values)
     found = (fit_quantiles if estimate == "quantile" else fit_spacings)(kind.shape, u, kind.scaled) if u else None
-    return found or (kind.place, kind.scale)
+    return found or (kind.location, kind.scale)
 
 
-def cdf(name: str, x: Tensor, place: float | None = None, scale: float | None = None) -> Tensor:
+def cdf(name: str, x: Tensor, location: float | None = None, scale: float | None = None) -> Tensor:
     """The CDF of a family at x, with the thesis' constants unless others are given; 0 below the support."""
-    return x.new_tensor(_cdf(family("cdf", name), x.flatten().tolist(), place, scale)).reshape(x.shape)
+    return x.new_tensor(_cdf(family("cdf", name), x.flatten().tolist(), location, scale)).reshape(x.shape)
 
 
-def _cdf(kind: Family, x: list[float], place: float | None = None, scale: float | None = None) -> list[float]:
-    place, scale = (kind.place if place is None else place), (kind.scale if scale is None else scale)
+def _cdf(kind: Family, x: list[float], location: float | None = None, scale: float | None = None) -> list[float]:
+    location, scale = (kind.location if location is None else location), (kind.scale if scale is None else scale)
     below = SHAPES[kind.shape].below
     if kind.logarithmic:
-        return [below((math.log(value) - place) / scale) if value > 0 else 0.0 for value in x]
-    return [below((value - place) / scale) for value in x]
+        return [below((math.log(value) - location) / scale) if value > 0 else 0.0 for value in x]
+    return [below((value - location) / scale) for value in x]
 
 
 def respond(
@@ -103,8 +103,8 @@ def responses(
     middle = sorted(losses)[(len(losses) - 1) // 2] if centre == "median" else mean
     middle = mean if middle <= TINY else middle
     x = [loss / middle for loss in losses] if middle > TINY else [1.0] * len(losses)
-    place, scale = (None, None) if estimate is None else fit(name, x, estimate)
-    return [low + (high - low) * value for value in _cdf(kind, x, place, scale)]
+    location, scale = (None, None) if estimate is None else fit(name, x, estimate)
+    return [low + (high - low) * value for value in _cdf(kind, x, location, scale)]
 
 
 def reported(owner: str, cohort: Cohort, signed: bool = True) -> tuple[Tensor, dict[str, float]]:
