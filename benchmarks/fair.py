@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
-from fedchord.mixing import simplex
 from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
+from fedchord.mixing.online import simplex
 from fedchord.tensors import Tensors
 
 COHORT = 10

@@ -338,6 +338,41 @@ def test_gini_extremes(k: int) -> None:
     assert metrics.gini(torch.eye(k)[0]) == pytest.approx((k - 1) / k)
 
 
+def plain_statistic(x: list[float], statistic: str, higher_is_better: bool) -> float:
+    """By loops over one row."""
+    if statistic == "mean":
+        return math.fsum(x) / len(x)
+    if statistic == "gini":
+        return brute_gini(x) if any(x) else 0.0
+    count = max(1, math.floor(len(x) / 10))
+    ends = [math.fsum(sorted(x, reverse=down)[:count]) / count for down in (False, True)]
+    worst, best = ends if higher_is_better else reversed(ends)
+    return {"worst10": worst, "best10": best, "gap": abs(best - worst)}[statistic]
+
+
+@pytest.mark.parametrize("higher", [True, False])
+@pytest.mark.parametrize("statistic", metrics.STATISTICS)
+@pytest.mark.parametrize("clients", [1, 3, 10, 29, 200])
+def test_many_rows_at_once_are_the_rows_one_by_one(clients: int, statistic: str, higher: bool) -> None:
+    rows = np.random.default_rng(clients).gamma(2.0, size=(7, clients)).round(1)
+    rows[3] = 0.0
+    made = metrics.over_clients(torch.from_numpy(rows), statistic, higher)
+    assert made.shape == (7,)
+    for row, value in zip(rows, made, strict=True):
+        assert float(value) == pytest.approx(plain_statistic(row.tolist(), statistic, higher), abs=1e-12)
+        assert float(value) == pytest.approx(
+            metrics.summarise(torch.from_numpy(row), None, higher)[statistic], abs=1e-12
+        )
+
+
+def test_a_statistic_of_nothing_or_of_no_known_name_is_refused() -> None:
+    with pytest.raises(FedchordError, match=r"^over_clients: statistic must be one of mean, .*, got 'median'$"):
+        metrics.over_clients(torch.ones(2, 2), "median")
+    for values in (torch.ones(3), torch.ones(3, 0)):
+        with pytest.raises(FedchordError, match=r"^over_clients: values must have shape \(rows, clients\), got"):
+            metrics.over_clients(values, "mean")
+
+
 @pytest.mark.parametrize("x", [[], [-1.0, 1.0], [-1.0, 0.0], [1.0, INF], [1.0, NAN]])
 def test_gini_undefined(x: list[float]) -> None:
     assert math.isnan(metrics.gini(torch.tensor(x)))

@@ -17,9 +17,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedchord.check import fail, require, unknown, whole
+from fedchord.check import fail, one_of, require, unknown, whole
+from fedchord.tensors import owners
 
 BINS = 15
+STATISTICS = ("mean", "worst10", "best10", "gini", "gap")
+"""What `over_clients` computes."""
 _BLOCK = 1 << 18  # scores converted to float64 at a time, so that memory does not grow with samples x classes
 _MISS = torch.iinfo(torch.int64).max
 
@@ -131,7 +134,7 @@ class _Samples:
     @cached_property
     def owner(self) -> Tensor:
         """The client of each sample."""
-        return torch.repeat_interleave(torch.arange(len(self.sizes), device=self.sizes.device), self.sizes)
+        return owners(self.sizes)
 
     @cached_property
     def rank(self) -> Tensor:
@@ -212,11 +215,11 @@ def _softmax(scores: Tensor, labels: Tensor) -> Tensor:
 def _bins(samples: _Samples, bins: int) -> tuple[Tensor, Tensor, Tensor]:
     """How many samples, how many right ones and how much confidence lie in each (client, bin)."""
     edges = torch.arange(1, bins + 1, dtype=torch.float64, device=samples.scores.device) / bins
-    place = torch.bucketize(samples.confidence, edges).clamp_max(bins - 1)  # a NaN lands behind the last edge
+    bin_of = torch.bucketize(samples.confidence, edges).clamp_max(bins - 1)  # a NaN lands behind the last edge
     clients = len(samples.sizes)
 
     def collect(values: Tensor) -> Tensor:
-        cells = torch.bincount(samples.owner * bins + place, values.double(), minlength=clients * bins)
+        cells = torch.bincount(samples.owner * bins + bin_of, values.double(), minlength=clients * bins)
         return cells.double().reshape(clients, bins)
 
     right = samples.rank == 0
@@ -324,7 +327,11 @@ def _weighted_mean(values: Tensor, weights: Tensor, defined: Tensor) -> float:
 
 
 def over_clients(values: Tensor, statistic: str, higher_is_better: bool = True) -> Tensor:
-    """A statistic over clients (the last dimension) of many evaluations, all values defined; as `summarise` has it."""
+    """One of `STATISTICS` over clients (the last dimension) of many evaluations, as `summarise` has it for one; for
+    clients that all have a value."""
+    one_of("over_clients", "statistic", statistic, STATISTICS)
+    filled = values.ndim == 2 and values.shape[1] > 0
+    require(filled, "over_clients", f"values must have shape (rows, clients), got {tuple(values.shape)}")
     if statistic == "mean":
         return values.double().mean(-1)
     if statistic == "gini":

@@ -227,9 +227,8 @@ def test_what_is_deployed_is_of_the_kind_that_is_told(name):
     points = [fitted.point(client) for client in clients]
     assert any(isinstance(point, Line) for point in points) == (rule.deploys.kind == LINE)
     theta = result.state.broadcast["theta"]
-    assert all(torch.equal(fitted.deployed(client)["theta"], theta) for client in clients) == (
-        rule.deploys.kind == "global"
-    )
+    alike = all(torch.equal(fitted.deployed(client)["theta"], theta) for client in clients)
+    assert alike == (rule.deploys.kind == "global")
 
 
 # -- what rules leave to the engine -------------------------------------------------------------------------------

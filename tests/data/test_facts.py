@@ -374,7 +374,7 @@ def test_stale_caches_are_told_and_cleaned(tmp_path, monkeypatch):
     gone = cache.clean(tmp_path)
     assert sorted(one.state for one in gone) == ["damaged", "left over", "stale"]
     assert states() == ["in use"] and (tmp_path / "cache/mine").is_dir()
-    assert not any(one.place.exists() for one in gone)
+    assert not any(one.folder.exists() for one in gone)
     files[1].unlink()
     assert states() == ["stale"]
     next((tmp_path / "cache").glob("my-set-*/inputs.json")).unlink()

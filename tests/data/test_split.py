@@ -17,6 +17,12 @@ def labels_of(counts: dict[int, int]) -> torch.Tensor:
     return torch.tensor([label for label, count in counts.items() for _ in range(count)])
 
 
+def test_owners_of_rows():
+    held = Ragged.of([torch.tensor([5, 2]), torch.tensor([]), torch.tensor([9])])
+    assert held.owners.tolist() == [0, 0, 2] and held.owners is held.owners
+    assert Ragged.of([]).owners.tolist() == [] and Ragged.of([torch.tensor([])]).owners.dtype == torch.int64
+
+
 def test_by_hand():
     # 20 rows, 4 to test. Ideal: 10 -> 2, 5 -> 1, 3 -> 0.6, 2 -> 0.4, so the fourth row comes from the class of three.
     labels = labels_of({0: 10, 1: 5, 2: 3, 3: 2})

@@ -14,6 +14,7 @@ from helpers.federations import make_federation
 from fedchord import catalog, run
 from fedchord.check import FedchordError
 from fedchord.clients.plain import Plain
+from fedchord.core.round import Plan
 from fedchord.core.rules import (
     LINE,
     Algorithm,
@@ -140,14 +141,12 @@ def test_the_steps_of_a_rule_that_fits_are_counted(executor):
 
 
 def test_a_rehearsal_leaves_no_trace():
-    """A run is what it is without one: the first round by hand."""
+    """State and the rounds that follow are as they were."""
     rule = Counting()
     algorithm, task = Algorithm(rule, BySize(), Step()), Task(lambda: TwoNN(6, 5, 3))
     results = list(simulate(algorithm, task, FEDERATION, executor="serial", **SETTINGS | {"rounds": 2}))
     work, first = results[0].work, results[0].state
     before = {name: tensor.clone() for name, tensor in first.broadcast.items()}
-    from fedchord.core.round import Plan
-
     work.rehearse(first, Plan(2, 3, 0))
     assert all(torch.equal(tensor, before[name]) for name, tensor in first.broadcast.items())
     again = list(simulate(algorithm, task, FEDERATION, executor="serial", state=first, **SETTINGS | {"rounds": 2}))

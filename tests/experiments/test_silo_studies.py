@@ -12,7 +12,7 @@ from fedchord.clients.prox import Prox
 from fedchord.clients.superfed import SuPerFed
 from fedchord.experiments import study
 from fedchord.mixing.aaggff import AAggFFSilo
-from fedchord.mixing.responses import FAMILIES
+from fedchord.mixing.online.responses import FAMILIES
 from fedchord.mixing.static import BySize, Uniform
 from fedchord.servers.adaptive import Adagrad, Adam, Yogi
 from fedchord.servers.step import Step

@@ -19,8 +19,9 @@ from fedchord.core.round import Plan, open_run
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.engine.simulate import simulate
-from fedchord.mixing import aaggff, ledger, simplex
+from fedchord.mixing import aaggff
 from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
+from fedchord.mixing.online import ledger, simplex
 from fedchord.models import TwoNN
 
 # -- AAggFF-S --------------------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def estimates(rule: AAggFFDevice, response: torch.Tensor, size: int) -> torch.Te
     for subset in itertools.combinations(range(count), size):
         mean = response[list(subset)].mean()
         row = torch.full((count,), float(mean), dtype=torch.float64)
-        row[list(subset)] += rule.innovation(response[list(subset)], count) * (1 + mean)
+        row[list(subset)] += (1 + mean) * row.new_tensor(rule.innovation(response[list(subset)].tolist(), count))
         rows.append(row)
     return torch.stack(rows).mean(0)
 
@@ -271,7 +272,7 @@ def test_the_gradient_stays_below_its_bound(imputation):
         r = low + (high - low) * torch.rand(size, generator=generator, dtype=torch.float64).round(decimals=0)
         p = torch.softmax(5 * torch.randn(count, generator=generator, dtype=torch.float64), 0)
         d, mean = torch.zeros(count, dtype=torch.float64), r.mean()
-        d[:size] = rule.innovation(r, count)
+        d[:size] = torch.tensor(rule.innovation(r.tolist(), count), dtype=torch.float64)
         g = -mean / (1 + mean) - d + mean * (p @ d) / (1 + mean)
         ratio = max(ratio, float(g.abs().max()) / rule.lipschitz(count, size))
     assert 0.5 < ratio <= 1

@@ -59,6 +59,7 @@ def test_it_asks_for_what_the_rule_asks_for():
     assert liars.full and liars.instead == "aaggff-d"
     plain = MixingRule()  # what the class says is not touched
     assert plain.needs == frozenset() and not plain.full and plain.instead == ""
+    assert vars(liars).keys() == {"rule", "clients", "factor"}, "an instance holds its fields and nothing else"
 
 
 @pytest.mark.parametrize("rule", [AAggFFSilo(), AAggFFDevice(), QFedAvg(), Term()])

@@ -11,7 +11,7 @@ from helpers.cohorts import cohort
 from scipy import optimize, stats
 
 from fedchord.check import FedchordError
-from fedchord.mixing.responses import ESTIMATES, FAMILIES, HUGE, cdf, fit, reported, respond
+from fedchord.mixing.online.responses import ESTIMATES, FAMILIES, HUGE, cdf, fit, reported, respond
 
 SCIPY = {
     "weibull": stats.weibull_min(2),
@@ -81,30 +81,30 @@ def test_fitted_parameters_are_found_again(name):
         "normal": stats.norm(1.2, 0.4),
     }[name]
     points = torch.from_numpy(known.ppf([(i + 0.5) / 4001 for i in range(4001)]))
-    place, scale = fit(name, points)
+    location, scale = fit(name, points.tolist(), "quantile")
     x = torch.from_numpy(known.ppf([0.05, 0.2, 0.5, 0.8, 0.95]))
-    assert cdf(name, x, place, scale).tolist() == pytest.approx([0.05, 0.2, 0.5, 0.8, 0.95], abs=1e-3)
+    assert cdf(name, x, location, scale).tolist() == pytest.approx([0.05, 0.2, 0.5, 0.8, 0.95], abs=1e-3)
     thesis = FAMILIES[name]
-    flat = fit(name, torch.ones(5, dtype=torch.float64))
-    assert flat == (thesis.place, thesis.scale) if thesis.scaled else flat[1] == thesis.scale
-    r = respond(tensor(0.3, 0.5, 0.9, 1.5, 7.0), name, 0.0, 1.0, fitted=True)
+    flat = fit(name, [1.0] * 5, "quantile")
+    assert flat == (thesis.location, thesis.scale) if thesis.scaled else flat[1] == thesis.scale
+    r = respond(tensor(0.3, 0.5, 0.9, 1.5, 7.0), name, 0.0, 1.0, estimate="quantile")
     assert (r.diff() > 0).all() and (r >= 0).all() and (r <= 1).all()
 
 
 LINES = {
-    "weibull": lambda place, scale: stats.weibull_min(1 / scale, scale=np.exp(place)),
-    "frechet": lambda place, scale: stats.invweibull(1 / scale, scale=np.exp(place)),
+    "weibull": lambda location, scale: stats.weibull_min(1 / scale, scale=np.exp(location)),
+    "frechet": lambda location, scale: stats.invweibull(1 / scale, scale=np.exp(location)),
     "gumbel": stats.gumbel_r,
-    "exponential": lambda place, scale: stats.expon(scale=np.exp(place)),
+    "exponential": lambda location, scale: stats.expon(scale=np.exp(location)),
     "logistic": stats.logistic,
     "normal": stats.norm,
 }
-"""The families with a place and a scale of x, or of log x, as scipy has them."""
+"""The families with a location and a scale of x, or of log x, as scipy has them."""
 
 
-def unevenness(name: str, place: float, scale: float, x: list[float]) -> float:
+def unevenness(name: str, location: float, scale: float, x: list[float]) -> float:
     """-sum of log spacings by scipy's distributions; the density (per unit of log x, if need be) at equal numbers."""
-    known, points = LINES[name](place, scale), np.sort(x)
+    known, points = LINES[name](location, scale), np.sort(x)
     per = points[1:] if name in ("weibull", "frechet", "exponential") else np.ones(len(points) - 1)
     with np.errstate(divide="ignore"):
         ends = known.logcdf(points[0]) + known.logsf(points[-1])
@@ -127,17 +127,17 @@ SAMPLES = [
 @pytest.mark.parametrize("x", SAMPLES, ids=lambda x: str(len(x)))
 def test_maximum_spacing_matches_scipy(name, x):
     free = FAMILIES[name].scaled
-    place, scale = fit(name, x, "spacing")
+    location, scale = fit(name, x, "spacing")
     found = optimize.minimize(
         lambda at: unevenness(name, at[0], np.exp(at[1]) if free else 1.0, x),
-        [place + 0.2, math.log(scale) - 0.3],
+        [location + 0.2, math.log(scale) - 0.3],
         method="Nelder-Mead",
         options={"xatol": 1e-7, "fatol": 1e-10, "maxiter": 400},
     )
-    assert unevenness(name, place, scale, x) <= found.fun + 1e-9
-    assert place == pytest.approx(found.x[0], abs=1e-4)
+    assert unevenness(name, location, scale, x) <= found.fun + 1e-9
+    assert location == pytest.approx(found.x[0], abs=1e-4)
     assert scale == pytest.approx(math.exp(found.x[1]) if free else 1.0, abs=1e-4)
-    assert unevenness(name, place + 0.01, scale, x) > unevenness(name, place, scale, x), "no other place is better"
+    assert unevenness(name, location + 0.01, scale, x) > unevenness(name, location, scale, x), "no other is better"
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -153,7 +153,7 @@ def test_maximum_spacing_by_hand(name):
 @pytest.mark.parametrize("estimate", ESTIMATES)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_odd_numbers_are_fitted_or_left(name, estimate):
-    thesis = (FAMILIES[name].place, FAMILIES[name].scale)
+    thesis = (FAMILIES[name].location, FAMILIES[name].scale)
     for x in (
         [],
         [math.nan, math.inf],
@@ -166,7 +166,7 @@ def test_odd_numbers_are_fitted_or_left(name, estimate):
     if FAMILIES[name].logarithmic:
         assert fit(name, [0.5, 0.0, 0.9, 1.6, -1.0, 1.0], estimate) == usual
     for losses in ((0, 0, 0), (2, 2, 2, 2), (1e100, 1, 0), (1, 1 + 1e-12, 1), (0, 0, 3), (5,), (1e-9, 1e9, 1.0, 2.0)):
-        r = respond(tensor(*losses), name, 0.1, 0.9, fitted=True, estimate=estimate)
+        r = respond(tensor(*losses), name, 0.1, 0.9, estimate=estimate)
         assert r.isfinite().all() and (r >= 0.1).all() and (r <= 0.9).all()
         assert (r[tensor(*losses).argsort()].diff() >= 0).all()
 

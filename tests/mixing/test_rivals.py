@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -134,6 +135,16 @@ def test_qfedavg_with_zero_and_huge_losses_stays_finite():
         for losses in ([0.0] * 4, [0.0, 1.0, 2.0, 3.0], [math.inf, 1, 2, math.nan], [1e200, 1, 2, 3]):
             mix, _ = QFedAvg(q=q).weigh({}, cohort(losses, sizes=SIZES, updates=UPDATES), info(clients=4))
             assert mix.coefficients.isfinite().all() and abs(float(mix.shares.sum()) - 1) < 1e-12
+
+
+@pytest.mark.parametrize(("form", "needs"), [("paper", {"loss", "norm"}), ("coefficients", {"loss"})])
+def test_qfedavg_asks_for_what_its_form_uses(form, needs):
+    """With exactly that, and no more, it weighs as with everything."""
+    rule, everything = QFedAvg(q=2.0, form=form), cohort(LOSSES, sizes=SIZES, updates=UPDATES)
+    assert rule.needs == needs
+    norms = everything.norms if "norm" in rule.needs else None
+    mix, _ = rule.weigh({}, replace(everything, norms=norms, gram=None), info(clients=4))
+    assert torch.equal(mix.coefficients, rule.weigh({}, everything, info(clients=4))[0].coefficients)
 
 
 # -- FedMGDA+ --------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import quadprog
 import torch
 
 from fedchord.check import FedchordError
-from fedchord.mixing import simplex
-from fedchord.mixing.simplex import Spread, minimise, project, residual
+from fedchord.mixing.online import simplex
+from fedchord.mixing.online.simplex import Spread, minimise, project, residual
 
 
 def reference(matrix, linear, low, high, total=1.0):

@@ -208,7 +208,7 @@ def test_an_evaluation_measures_the_classifier_of_the_samples():
     assert samples is not None and samples.spc == 10
     learnt = judged(Judge(steps=80), samples, 3)
     assert found.mean("top1") == everyone(learnt.task, DIGITS, learnt.model)[0]["top1"]["mean"] > 0.7
-    assert found.protocol["samples"] == 100 and found.protocol["model"] == Giver.deploys.words
+    assert found.protocol["samples"] == 100 and found.protocol["deploys"]["words"] == Giver.deploys.words
     key = rng.key(3, "synthesise", 2)
     assert torch.equal(samples.x, real(key=key)["x"])
     again, drawn = judge(last.fitted, Judge(steps=80))

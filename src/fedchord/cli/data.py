@@ -203,9 +203,9 @@ def caches(
     found = cache.caches(place)
     if not found:
         typer.echo("no caches")
-    gone = {one.place for one in cache.clean(place)} if clean else set()
+    gone = {one.folder for one in cache.clean(place)} if clean else set()
     for one in found:
-        typer.echo(f"{one.place}: {_size(one.size)}, {one.state}{', deleted' if one.place in gone else ''}")
+        typer.echo(f"{one.folder}: {_size(one.size)}, {one.state}{', deleted' if one.folder in gone else ''}")
     if not clean and any(one.state in cache.USELESS for one in found):
         typer.echo("--clean deletes those that are stale, damaged or left over")
 

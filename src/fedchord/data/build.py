@@ -179,8 +179,7 @@ def _partition_notes(dataset: DataSet, partition: Partition, held: Ragged, asked
         notes.append(f"{asked} clients were asked for; the data have {len(held)}, and all of them are used.")
     notes.append(f"Rows per client: {_spread(held.sizes)}.")
     if labels.ndim == 1:
-        client = torch.repeat_interleave(torch.arange(len(held)), held.sizes)
-        pairs = torch.unique(client * dataset.classes + labels[held.rows])
+        pairs = torch.unique(held.owners * dataset.classes + labels[held.rows])
         notes[-1] = f"{notes[-1][:-1]}; classes per client: {_spread(torch.bincount(pairs // dataset.classes))}."
     return notes
 
@@ -213,8 +212,7 @@ def majority(columns: Tensors, classes: int, rows: Ragged) -> Tensor:
     """
     labels = columns["y"][rows.rows]
     counted = columns["mask"][rows.rows] if labels.ndim == 2 and "mask" in columns else torch.ones_like(labels).bool()
-    client = torch.repeat_interleave(torch.arange(len(rows)), rows.sizes)
-    owner = client.reshape(-1, *[1] * (labels.ndim - 1)).expand_as(labels)[counted]
+    owner = rows.owners.reshape(-1, *[1] * (labels.ndim - 1)).expand_as(labels)[counted]
     pairs, counts = torch.unique(owner * classes + labels[counted], return_counts=True)
     most = torch.zeros(len(rows), dtype=torch.int64).scatter_reduce(0, pairs // classes, counts, "amax")
     return most / torch.bincount(owner, minlength=len(rows))

@@ -18,7 +18,7 @@ from fedchord import rng
 from fedchord.check import one_of, require
 from fedchord.core.inputs import Block, Inputs
 from fedchord.data.augment import Pictures
-from fedchord.tensors import Tensors
+from fedchord.tensors import Tensors, owners
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ class Ragged:
     def sizes(self) -> Tensor:
         """How many rows each client has."""
         return self.offsets[1:] - self.offsets[:-1]
+
+    @cached_property
+    def owners(self) -> Tensor:
+        """The client of each of the `rows`."""
+        return owners(self.sizes)
 
 
 @dataclass(frozen=True)
@@ -171,9 +176,9 @@ class Federation:
         if not coded:
             return ends
         part, sizes = rows[:, coded], self.train.sizes
-        client = torch.repeat_interleave(torch.arange(len(sizes)), sizes).unsqueeze(1).expand_as(part)
+        client = self.train.owners.unsqueeze(1).expand_as(part)
         empty = part.new_zeros(len(sizes), len(coded))
-        least, most = (empty.scatter_reduce(0, client, part, how, include_self=False) for how in ("amin", "amax"))
+        least, most = (empty.scatter_reduce(0, client, part, end, include_self=False) for end in ("amin", "amax"))
         weights = (most > least) * sizes.unsqueeze(1).double()
         total = weights.sum(0)
         for end, values in zip(ends, (least, most), strict=True):

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedchord import rng
 from fedchord.check import fail, positive, require, unknown, whole
 from fedchord.data.dirichlet import Ints, cut, fill, log_dirichlet, normalise, top_up
+from fedchord.tensors import owners
 
 
 class Partition(Protocol):
@@ -35,7 +36,7 @@ class Iid:
     def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> list[Tensor]:
         _serve("Iid", num_clients, 1, len(labels))
         owner = torch.empty(len(labels), dtype=torch.int64)
-        owner[rng.permutation(key, len(labels))] = _deal(_equal_sizes(len(labels), num_clients))
+        owner[rng.permutation(key, len(labels))] = owners(_equal_sizes(len(labels), num_clients))
         return _by_owner(owner, num_clients)
 
 
@@ -58,9 +59,9 @@ class Pathological:
         _serve("Pathological", num_clients, self.shards, rows)
         holder = rng.permutation(key, shards) % num_clients
         longer = _equal_sizes(rows % shards, num_clients)
-        place = torch.empty(shards, dtype=torch.int64)
-        place[torch.argsort(holder, stable=True)] = torch.arange(shards) % self.shards
-        sizes = rows // shards + (place < longer[holder]).to(torch.int64)
+        turn = torch.empty(shards, dtype=torch.int64)
+        turn[torch.argsort(holder, stable=True)] = torch.arange(shards) % self.shards
+        sizes = rows // shards + (turn < longer[holder]).to(torch.int64)
         owner = torch.empty(rows, dtype=torch.int64)
         owner[torch.argsort(labels, stable=True)] = torch.repeat_interleave(holder, sizes)
         return _by_owner(owner, num_clients)
@@ -185,11 +186,6 @@ def _serve(owner: str, num_clients: int, each: int, rows: int) -> None:
 def _equal_sizes(rows: int, parts: int) -> Tensor:
     """Sizes that add up to `rows` and differ by at most one, the larger ones first."""
     return rows // parts + (torch.arange(parts) < rows % parts).to(torch.int64)
-
-
-def _deal(sizes: Tensor) -> Tensor:
-    """0 repeated sizes[0] times, 1 repeated sizes[1] times, ..."""
-    return torch.repeat_interleave(torch.arange(len(sizes)), sizes)
 
 
 def _by_owner(owner: Tensor, num_clients: int) -> list[Tensor]:

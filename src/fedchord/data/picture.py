@@ -29,8 +29,7 @@ def class_counts(federation: Federation) -> NDArray[np.int64]:
     require(labels.ndim == 1, federation.name, "has several labels per row, so there are no classes to count")
     total = torch.zeros(federation.num_clients * federation.classes, dtype=torch.int64)
     for part in (federation.train, federation.validation, federation.test):
-        client = torch.repeat_interleave(torch.arange(len(part)), part.sizes)
-        total += torch.bincount(client * federation.classes + labels[part.rows], minlength=len(total))
+        total += torch.bincount(part.owners * federation.classes + labels[part.rows], minlength=len(total))
     return total.reshape(federation.num_clients, federation.classes).numpy()
 
 

@@ -62,9 +62,9 @@ def _kind(x: Tensor) -> str:
 
 def _examples(federation: Federation) -> dict[int, Tensor]:
     """Of each class the first training rows, client by client in turn, so that many clients are seen."""
-    sizes = federation.train.sizes
-    place = torch.arange(len(federation.train.rows)) - torch.repeat_interleave(federation.train.offsets[:-1], sizes)
-    rows = federation.train.rows[torch.argsort(place, stable=True)]
+    held = federation.train
+    turn = torch.arange(len(held.rows)) - held.offsets[held.owners]
+    rows = held.rows[torch.argsort(turn, stable=True)]
     labels = federation.columns["y"][rows]
     return {label: rows[labels == label][:COLUMNS] for label in labels.unique().tolist()[:CLASSES]}
 

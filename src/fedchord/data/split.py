@@ -50,22 +50,21 @@ def split_clients(
     quotas 0.2, 0.4, 0.6 and 0.8, so of the small classes the larger ones are tested first, and a class of one row stays
     in training unless nothing larger is due. Validation rows are taken in the same way from what the test part left.
     """
-    client = torch.repeat_interleave(torch.arange(len(held)), held.sizes)
     tests, valids = split_sizes(held.sizes, test, validation)
     width = int(labels.max()) + 1 if len(labels) else 1
-    group, member = torch.unique(client * width + labels[held.rows], return_inverse=True)
+    group, member = torch.unique(held.owners * width + labels[held.rows], return_inverse=True)
     counts, owner = torch.bincount(member, minlength=len(group)), group // width
     lots = rng.fold(rng.fold(keys[owner], -1), group % width)
     assert isinstance(lots, Tensor)
     first = _quotas(counts, owner, tests, lots)
     second = _quotas(counts - first, owner, valids, lots)
-    rank = _rank(held, client, member, counts, keys)
+    rank = _rank(held, member, counts, keys)
     tested = rank < first[member]
     validated = ~tested & (rank < (first + second)[member])
     return (
-        _keep(held, client, ~tested & ~validated),
-        _keep(held, client, validated),
-        _keep(held, client, tested),
+        _keep(held, ~tested & ~validated),
+        _keep(held, validated),
+        _keep(held, tested),
     )
 
 
@@ -78,11 +77,10 @@ def own_split(
     training rows is taken instead, as `split_clients` does.
     """
     below("split", "validation", validation, 1.0)
-    client = torch.repeat_interleave(torch.arange(len(held)), held.sizes)
     part = parts[held.rows]
-    train, valid, tests = (_keep(held, client, part == code) for code in (0, 1, 2))
+    train, valid, tests = (_keep(held, part == code) for code in (0, 1, 2))
     if len(valid.rows) and not validation:
-        valid = _keep(held, client, torch.zeros_like(part, dtype=torch.bool))
+        valid = _keep(held, torch.zeros_like(part, dtype=torch.bool))
     elif validation and not len(valid.rows):
         train, valid, _ = split_clients(train, labels, 0.0, validation, keys)
     return train, valid, tests
@@ -97,14 +95,14 @@ def _quotas(counts: Tensor, owner: Tensor, wanted: Tensor, lots: Tensor) -> Tens
     order = torch.argsort(lots)
     for column in (-counts, -remainder, owner):
         order = order[torch.argsort(column[order], stable=True)]
-    place = torch.empty_like(order)
-    place[order] = torch.arange(len(order)) - torch.searchsorted(owner, owner[order])
-    return floor + (place < short[owner]).to(torch.int64)
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order)) - torch.searchsorted(owner, owner[order])
+    return floor + (rank < short[owner]).to(torch.int64)
 
 
-def _rank(held: Ragged, client: Tensor, member: Tensor, counts: Tensor, keys: Tensor) -> Tensor:
-    """The place of each row in a random order of its client's rows of the same class."""
-    dice = rng.fold(keys[client], torch.arange(len(client)) - held.offsets[client])
+def _rank(held: Ragged, member: Tensor, counts: Tensor, keys: Tensor) -> Tensor:
+    """The rank of each row in a random order of its client's rows of the same class."""
+    dice = rng.fold(keys[held.owners], torch.arange(len(held.rows)) - held.offsets[held.owners])
     assert isinstance(dice, Tensor)
     order = torch.argsort(dice)
     order = order[torch.argsort(member[order], stable=True)]
@@ -113,6 +111,6 @@ def _rank(held: Ragged, client: Tensor, member: Tensor, counts: Tensor, keys: Te
     return rank
 
 
-def _keep(held: Ragged, client: Tensor, mask: Tensor) -> Ragged:
-    sizes = torch.bincount(client[mask], minlength=len(held))
+def _keep(held: Ragged, mask: Tensor) -> Ragged:
+    sizes = torch.bincount(held.owners[mask], minlength=len(held))
     return Ragged(held.rows[mask], torch.cat([torch.zeros(1, dtype=torch.int64), torch.cumsum(sizes, 0)]))

@@ -66,9 +66,9 @@ def _check_labels(name: str, part: str, labels: Tensor, classes: int) -> None:
         )
     wrong = (labels < 0) | (labels >= classes)
     if bool(wrong.any()):
-        place = wrong.nonzero()[0]
-        label = int(labels[tuple(place.tolist())])
-        raise fail(name, f"{part}label {label} at row {int(place[0])} is out of range 0..{classes - 1}")
+        at = wrong.nonzero()[0]
+        label = int(labels[tuple(at.tolist())])
+        raise fail(name, f"{part}label {label} at row {int(at[0])} is out of range 0..{classes - 1}")
 
 
 def _check_groups(dataset: DataSet, groups: Tensor) -> None:

@@ -9,7 +9,6 @@ before it is used, and that is said.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from fedchord.check import FedchordError
 from fedchord.core.rules import ServerState
 from fedchord.engine.layout import LAYOUT
 from fedchord.engine.memory import ClientMemory, file_digest, load_tensors, save_tensors
+from fedchord.files import written
 
 KEEP = 2
 
@@ -62,22 +62,19 @@ def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: st
     """Write a checkpoint and drop those that are no longer needed."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"round-{state.round:06d}"
-    partial = folder / f".{name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
     groups = {"broadcast": state.broadcast, "mixing": state.mixing, "server": state.server}
     flat = {f"{group}/{key}": tensor for group, part in groups.items() for key, tensor in part.items()}
-    digest = save_tensors(partial / "state.safetensors", flat | {"visits": state.visits})
-    manifest = {
-        "layout": LAYOUT,
-        "round": state.round,
-        "fingerprint": fingerprint,
-        "state": digest,
-        "memory": memory.save(folder / "memory", state.round),
-    }
-    (partial / "manifest.json").write_text(json.dumps(manifest))
-    shutil.rmtree(folder / name, ignore_errors=True)
-    os.replace(partial, folder / name)
+    with written(folder / name) as partial:
+        partial.mkdir()
+        digest = save_tensors(partial / "state.safetensors", flat | {"visits": state.visits})
+        manifest = {
+            "layout": LAYOUT,
+            "round": state.round,
+            "fingerprint": fingerprint,
+            "state": digest,
+            "memory": memory.save(folder / "memory", state.round),
+        }
+        (partial / "manifest.json").write_text(json.dumps(manifest))
     kept = _rounds(folder)[-KEEP:]
     for path in _rounds(folder)[:-KEEP]:
         shutil.rmtree(path, ignore_errors=True)

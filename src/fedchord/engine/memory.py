@@ -7,7 +7,6 @@ refers to is kept until no checkpoint does, so that a run can be resumed from ex
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,16 +15,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from fedchord.check import FedchordError
+from fedchord.files import written
 from fedchord.tensors import Tensors, clone
 
 
 def save_tensors(path: Path, state: Tensors) -> str:
     """Write a state atomically; returns the file's SHA-256."""
-    partial = path.with_name(path.name + ".partial")
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, partial)
-    digest = file_digest(partial)
-    os.replace(partial, path)
-    return digest
+    with written(path, flush=False) as partial:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, partial)
+        return file_digest(partial)
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu") -> Tensors:

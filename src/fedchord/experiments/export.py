@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.parts import Parts
+from fedchord.files import written
 from fedchord.tensors import Tensors
 
 Report = Callable[[str], None]
@@ -27,16 +27,14 @@ def export(folder: str | Path, client: int | None = None, to: str | Path | None 
     require(file.suffix in SUFFIXES, "export", f"the file must end in .pt or .safetensors, got {str(file)!r}")
     lines: list[str] = []
     state = load_model(folder, client, lines.append)
-    partial = file.with_name(f".{file.name}.partial")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if file.suffix == ".safetensors":
-            from safetensors.torch import save_file
+        with written(file) as partial:
+            if file.suffix == ".safetensors":
+                from safetensors.torch import save_file
 
-            save_file(state, partial)
-        else:
-            torch.save(state, partial)
-        os.replace(partial, file)
+                save_file(state, partial)
+            else:
+                torch.save(state, partial)
     except OSError as error:
         raise FedchordError(f"export: {file} cannot be written ({error.strerror})") from None
     whose = "the global model" if client is None else f"the model of client {client}"

@@ -11,7 +11,6 @@ snapshots/       its sets at evaluations
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,6 +23,7 @@ from fedchord.experiments.own import MADE, fingerprint_of
 from fedchord.experiments.parts import Settings
 from fedchord.experiments.reading import CHECKPOINTS, CONFIG, ROUNDS, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
+from fedchord.files import write_text
 from fedchord.synthetic.look import grid
 from fedchord.synthetic.look import write as write_picture
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
@@ -85,7 +85,9 @@ class RunFolder:
         """Make the folder of a new run."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write(self.config, f"# fedchord run {self.config} out=ANOTHER_FOLDER runs this again\n{config.to_toml()}")
+            write_text(
+                self.config, f"# fedchord run {self.config} out=ANOTHER_FOLDER runs this again\n{config.to_toml()}"
+            )
         except OSError as error:
             raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
 
@@ -125,7 +127,7 @@ class RunFolder:
 
     def write_rounds(self, lines: Iterable[Line]) -> None:
         """Replace the rounds by these."""
-        write(self.rounds, "".join(f"{encode(line)}\n" for line in lines))
+        write_text(self.rounds, "".join(f"{encode(line)}\n" for line in lines))
 
     def add_round(self, line: Line) -> None:
         """Add a round; it is on its way to the disk when this returns."""
@@ -140,7 +142,7 @@ class RunFolder:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the results, whole or not at all."""
-        write(self.summary, json.dumps(summary, indent=1, allow_nan=False) + "\n")
+        write_text(self.summary, json.dumps(summary, indent=1, allow_nan=False) + "\n")
 
     # -- synthetic sets --------------------------------------------------------------------------------------------
 
@@ -185,10 +187,3 @@ def _name(values: dict[str, Any]) -> str:
 def encode(line: Line) -> str:
     """One line of JSON."""
     return json.dumps(line, allow_nan=False, separators=(", ", ": "))
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    os.replace(partial, path)

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fedchord import check
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
-from fedchord.mixing import ledger, regret
-from fedchord.mixing.responses import CENTRES, ESTIMATES, family, reported, respond, responses, usable
-from fedchord.mixing.simplex import Spread, minimise, project, residual
+from fedchord.mixing.online import ledger, regret
+from fedchord.mixing.online.responses import CENTRES, ESTIMATES, family, reported, respond, responses, usable
+from fedchord.mixing.online.simplex import Spread, minimise, project, residual
 from fedchord.tensors import Tensors
 
 IMPUTATIONS = ("in-sample", "leave-one-out")
@@ -92,7 +92,8 @@ class AAggFFSilo(MixingRule):
         top = 1 / len(p) if self.high is None else self.high
         check.require(top > self.low, "AAggFFSilo", f"low must be below 1 / K = {top:g}, got {self.low:g}")
         response, ids = torch.empty_like(p), cohort.ids.cpu()
-        response[ids] = respond(losses, self.cdf, self.low, top, self.centre, self.fitted, self.estimate)
+        estimate = self.estimate if self.fitted else None
+        response[ids] = respond(losses, self.cdf, self.low, top, self.centre, estimate)
         gradient = regret.decision_gradient(p, response)
         matrix, rows = _grown(state["matrix"], state["rows"], gradient, alpha, beta)
         quadratic = matrix if len(matrix) else Spread(alpha, rows)
@@ -103,9 +104,9 @@ class AAggFFSilo(MixingRule):
         log["decision"] = float(regret.decision_loss(p, response))
         log["kkt"] = residual(quadratic, linear, new)
         if "paid" in state:
-            log["best"], log["regret"], told = regret.hindsight(state, p, response)
-            log["bound"] = regret.newton_bound(len(p), len(told["responses"]), lipschitz, alpha, beta)
-            after |= told
+            log["best"], log["regret"], seen = regret.hindsight(state, p, response)
+            log["bound"] = regret.newton_bound(len(p), len(seen["responses"]), lipschitz, alpha, beta)
+            after |= seen
         shares = _capped(new[ids], self.cap)
         return Mix(shares, shares, log), after
 
@@ -159,11 +160,8 @@ class AAggFFDevice(MixingRule):
         scale = (num_clients - (self.imputation == "leave-one-out")) / cohort
         return (top + 2 * (top - self.low) * scale) / (1 + self.low)
 
-    def innovation(self, response: Tensor, num_clients: int) -> Tensor:
+    def innovation(self, response: list[float], num_clients: int) -> list[float]:
         """d_i = (rbreve_i - rbar) / (1 + rbar) of the sampled clients; it is 0 for all others."""
-        return response.new_tensor(self._innovation(response.tolist(), num_clients))
-
-    def _innovation(self, response: list[float], num_clients: int) -> list[float]:
         size, mean = len(response), sum(response) / len(response)
         if size == 1:
             return [0.0]
@@ -187,18 +185,18 @@ class AAggFFDevice(MixingRule):
         ids: list[int] = cohort.ids.tolist()
         order = None if ids == sorted(ids) else sorted(range(size), key=ids.__getitem__)
         if order:
-            ids, losses = [ids[place] for place in order], [losses[place] for place in order]
+            ids, losses = [ids[at] for at in order], [losses[at] for at in order]
         estimate = self.estimate if self.fitted else None
         response = responses(losses, self.cdf, self.low, top, self.centre, estimate)
-        change = self._innovation(response, clients)
+        change = self.innovation(response, clients)
         before, constant = float(state["lipschitz"]), self.lipschitz(clients, size)
         sums, after = ledger.add(state, ids, change)
         after["lipschitz"] = state["lipschitz"] if constant <= before else torch.tensor([constant], dtype=torch.float64)
         played = _entropic(list(map(sub, sums, change)), _rate(clients, t, before))
         log["objective"] = sum(map(mul, played, losses))
         if "linear" in state:
-            told, kept = self._track(state, after, ids, response, change, clients, t)
-            log, after = log | told, after | kept
+            tracked, kept = self._track(state, after, ids, response, change, clients, t)
+            log, after = log | tracked, after | kept
         weights = np.array(_entropic(sums, _rate(clients, t + 1, max(before, constant))))
         if order:
             weights[order] = weights.copy()
@@ -232,11 +230,11 @@ class AAggFFDevice(MixingRule):
         log = {"decision": shared - gained, "best": best, "regret": paid - best}
         log["bound"] = regret.entropic_bound(clients, t, float(after["lipschitz"]))
         if "responses" in state:
-            told = {name: state[name] for name in ("responses", "paid", "best")}
-            if len(ids) == clients and len(told["responses"]) == t - 1:
+            seen = {name: state[name] for name in ("responses", "paid", "best")}
+            if len(ids) == clients and len(seen["responses"]) == t - 1:
                 whole = torch.tensor([p(client) for client in range(clients)], dtype=torch.float64)
-                _, log["true_regret"], told = regret.hindsight(state, whole, whole.new_tensor(response))
-            kept |= told
+                _, log["true_regret"], seen = regret.hindsight(state, whole, whole.new_tensor(response))
+            kept |= seen
         return log, kept
 
 

@@ -10,8 +10,8 @@ import torch
 
 from fedchord import check
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
-from fedchord.mixing import ledger
-from fedchord.mixing.responses import CENTRES, family, responses, usable
+from fedchord.mixing.online import ledger
+from fedchord.mixing.online.responses import CENTRES, family, responses, usable
 from fedchord.tensors import Tensors
 
 
@@ -62,8 +62,8 @@ class AAggFFAdaptive(MixingRule):
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
         losses, log = usable("AAggFFAdaptive", cohort, signed=False)
         size, clients, t = len(losses), info.num_clients, info.round + 1
-        told = responses(losses, self.cdf, 0.0, 1.0, self.centre)
-        change = [value - sum(told) / size for value in told]
+        response = responses(losses, self.cdf, 0.0, 1.0, self.centre)
+        change = [value - sum(response) / size for value in response]
         fade, spread = self.keep ** (info.cohort / clients), math.log(clients)
         before, after = _decayed(state, cohort.ids.tolist(), change, t, fade)
         total = float(state["gaps"])
@@ -98,9 +98,7 @@ def _decayed(state: Tensors, ids: list[int], change: list[float], t: int, fade: 
     The sum of a client is written down when it changes, with the round; what it is later follows.
     """
     sums, times = ({name: state[f"{kind}.{name}"] for name in ledger.empty()} for kind in ("sum", "time"))
-    zeros = [0.0] * len(ids)
-    written, _ = ledger.add(sums, ids, zeros)
-    since, _ = ledger.add(times, ids, zeros)
+    written, since = ledger.sums(sums, ids), ledger.sums(times, ids)
     before = [value * fade ** (t - 1 - last) if last else 0.0 for value, last in zip(written, since, strict=True)]
     news = [fade * old + new - value for old, new, value in zip(before, change, written, strict=True)]
     _, sums = ledger.add(sums, ids, news)

@@ -9,8 +9,8 @@ import torch
 
 from fedchord import check
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
-from fedchord.mixing.responses import reported
-from fedchord.mixing.simplex import project
+from fedchord.mixing.online.responses import reported
+from fedchord.mixing.online.simplex import project
 from fedchord.tensors import Tensors
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fedchord import check
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
-from fedchord.mixing.responses import distinct
-from fedchord.mixing.simplex import minimise
+from fedchord.mixing.online.responses import distinct
+from fedchord.mixing.online.simplex import minimise
 from fedchord.tensors import Tensors
 
 RESCALES = ("mean", "unit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -32,8 +33,21 @@ class Liars(MixingRule):
         for client in self.clients:
             check.whole("Liars", "clients", client)
         check.require("loss" in rule.needs, "Liars", f"{type(rule).__name__} asks for no losses, so nobody can lie")
-        for name in ("needs", "full", "instead", "outcomes"):
-            object.__setattr__(self, name, getattr(rule, name))  # what the wrapped rule tells the engine
+
+    @property
+    def needs(self) -> Collection[str]:
+        """What the wrapped rule asks for."""
+        return self.rule.needs
+
+    @property
+    def full(self) -> bool:
+        """Whether the wrapped rule must see every client in every round."""
+        return self.rule.full
+
+    @property
+    def instead(self) -> str:
+        """What the wrapped rule names in its place."""
+        return self.rule.instead
 
     def init(self, num_clients: int) -> Tensors:
         last = max(self.clients)
@@ -43,7 +57,7 @@ class Liars(MixingRule):
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
         assert cohort.losses is not None
         lying = torch.isin(cohort.ids, torch.tensor(self.clients, device=cohort.ids.device))
-        told = torch.where(lying.to(cohort.losses.device), self.factor * cohort.losses, cohort.losses)
-        mix, state = self.rule.weigh(state, replace(cohort, losses=told), info)
+        reported = torch.where(lying.to(cohort.losses.device), self.factor * cohort.losses, cohort.losses)
+        mix, state = self.rule.weigh(state, replace(cohort, losses=reported), info)
         share = float(mix.shares[lying.to(mix.shares.device)].sum())
         return replace(mix, log={**mix.log, "liar_share": share}), state

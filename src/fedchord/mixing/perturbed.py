@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedchord import check, rng
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
-from fedchord.mixing import ledger
-from fedchord.mixing.responses import HUGE, cdf, distinct, family
+from fedchord.mixing.online import ledger
+from fedchord.mixing.online.responses import HUGE, cdf, distinct, family
 from fedchord.tensors import Tensors
 
 
@@ -107,9 +107,9 @@ class AAggFFPrivate(MixingRule):
             good, "AAggFFPrivate", f"losses must be at least 0, got {losses[least]:g} from client {ids[least]}"
         )
         clients, t, order = info.num_clients, info.round + 1, ids.argsort()
-        told = torch.empty(len(ids), dtype=torch.float64)
-        told[order] = self.report(losses[order], rng.normal(info.key, (len(ids),)).double())
-        sums, after = ledger.add(state, ids.tolist(), (told - told.mean()).tolist())
+        reports = torch.empty(len(ids), dtype=torch.float64)
+        reports[order] = self.report(losses[order], rng.normal(info.key, (len(ids),)).double())
+        sums, after = ledger.add(state, ids.tolist(), (reports - reports.mean()).tolist())
         shares = torch.softmax(self.rate(clients, t + 1) * torch.tensor(sums, dtype=torch.float64), 0)
         log = {
             "epsilon": spent(self.noise, 1, self.delta),

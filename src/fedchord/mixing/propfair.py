@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from fedchord import check
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
-from fedchord.mixing.responses import reported
+from fedchord.mixing.online.responses import reported
 from fedchord.tensors import Tensors
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 from fedchord import check
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
-from fedchord.mixing.responses import reported
+from fedchord.mixing.online.responses import reported
 from fedchord.tensors import Tensors
 
 FORMS = ("paper", "coefficients")
@@ -29,14 +29,17 @@ class QFedAvg(MixingRule):
     and for large q the highest loss takes all (departs: E11).
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"loss", "norm"})
-
     q: float = 0.1
     form: str = "paper"
 
     def __post_init__(self) -> None:
         check.at_least("QFedAvg", "q", self.q, 0)
         check.one_of("QFedAvg", "form", self.form, FORMS)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Losses, and for the form of the paper the norms of the updates."""
+        return frozenset({"loss", "norm"} if self.form == "paper" else {"loss"})
 
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
         losses, log = reported("QFedAvg", cohort, signed=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import torch
 
@@ -16,8 +16,6 @@ from fedchord.tensors import Tensors
 class BySize(MixingRule):
     """p_i = n_i / sum over the cohort of n_j, with n_i training examples (McMahan et al., 2017)."""
 
-    outcomes: ClassVar[tuple[str, ...]] = ("model", "samples")
-
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
         shares = cohort.sizes.double() / cohort.sizes.sum()
         return Mix(shares, shares), state
@@ -27,8 +25,6 @@ class BySize(MixingRule):
 @dataclass(frozen=True)
 class Uniform(MixingRule):
     """p_i = 1 / |S|: the control for rules that claim to gain by adapting the weights."""
-
-    outcomes: ClassVar[tuple[str, ...]] = ("model", "samples")
 
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
         shares = torch.full((len(cohort.ids),), 1 / len(cohort.ids), dtype=torch.float64)

@@ -9,7 +9,7 @@ import torch
 
 from fedchord import check
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
-from fedchord.mixing.responses import reported
+from fedchord.mixing.online.responses import reported
 from fedchord.tensors import Tensors
 
 

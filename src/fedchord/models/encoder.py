@@ -58,8 +58,8 @@ class TextEncoder(nn.Module):
         require(not padded or self.padding == 0, "TextEncoder", f"{mark}, but the data are padded with 0")
         longest = int((x != 0).any(0).nonzero().max()) + 1 if padded and high > 0 else x.shape[1]
         room = _positions(self.encoder)
-        told = f"{self._folder} has positions for {room} tokens, but the data have a text of {longest}"
-        require(room is None or longest <= room, "TextEncoder", told)
+        message = f"{self._folder} has positions for {room} tokens, but the data have a text of {longest}"
+        require(room is None or longest <= room, "TextEncoder", message)
 
     def forward(self, x: Tensor, attention: Tensor | None = None) -> Tensor:
         if attention is None:

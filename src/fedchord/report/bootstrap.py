@@ -31,7 +31,7 @@ from fedchord.check import FedchordError, fail, one_of, require
 from fedchord.experiments.loaded import Loaded
 from fedchord.experiments.parts import headline
 from fedchord.experiments.reading import Run
-from fedchord.metrics import HIGHER_IS_BETTER, by_client, over_clients
+from fedchord.metrics import HIGHER_IS_BETTER, STATISTICS, by_client, over_clients
 from fedchord.report import compare, rows
 from fedchord.report.cells import LOWER_IS_BETTER, Cell, Head, Table, factor
 from fedchord.report.compare import LEVEL, RESAMPLES, TIE
@@ -40,7 +40,6 @@ from fedchord.report.rows import Group
 
 UNITS = ("seeds", "samples")
 BOOTSTRAPS = ("clients", *UNITS)
-STATISTICS = ("mean", "worst10", "best10", "gini", "gap")
 DRAWS = 2000
 """Resamples of test rows; each is a whole evaluation."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from fedchord.check import fail, require
+from fedchord.files import written
 from fedchord.synthetic.set import OWNER, SyntheticSet, to_image
 
 GAP = 2
@@ -73,11 +73,9 @@ def write(picture: Tensor | Image.Image, path: str | Path) -> Path:
     file = Path(path)
     require(file.suffix == ".png", OWNER, f"the picture must end in .png, got {str(file)!r}")
     image = picture if isinstance(picture, Image.Image) else to_image(picture)
-    partial = file.with_name(f".{file.name}.partial")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        image.save(partial, format="PNG")
-        os.replace(partial, file)
+        with written(file) as partial:
+            image.save(partial, format="PNG")
     except OSError as error:
         raise fail(OWNER, f"{file} cannot be written ({error.strerror})") from None
     return file

@@ -172,8 +172,8 @@ def quality(made: SyntheticSet, federation: Federation, extract: Extractor, rows
         pairs.append((frechet(some, base), kid(some, base)))
     beside = torch.tensor(pairs, dtype=torch.float64)
     real_frechet, real_kid = ((float(values.mean()), float(values.std())) for values in beside.T)
-    told = extract.name, extract.distance, len(made.y), real.which
-    return Quality(*told, frechet(own, base), kid(own, base), real_frechet, real_kid)
+    measured = extract.name, extract.distance, len(made.y), real.which
+    return Quality(*measured, frechet(own, base), kid(own, base), real_frechet, real_kid)
 
 
 def same_range(made: SyntheticSet, real: Real) -> None:

@@ -5,7 +5,6 @@ The rows are ordered class by class, class 0 first, and every class has as many 
 
 from __future__ import annotations
 
-import os
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from fedchord.core.objective import Batch
 from fedchord.core.rules import SamplesRule
 from fedchord.data.federation import Federation
 from fedchord.evaluation.fitted import Fitted
+from fedchord.files import written
 
 OWNER = "synthetic"
 SET = "synthetic.npz"
@@ -161,13 +161,10 @@ def save(made: SyntheticSet, path: str | Path) -> Path:
     """Write an .npz file with x, y, low, high and classes, whole or not at all."""
     file = Path(path)
     require(file.suffix == ".npz", OWNER, f"the file must end in .npz, got {str(file)!r}")
-    partial = file.with_name(f".{file.name}.partial")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as stream:
+        with written(file) as partial, partial.open("wb") as stream:
             low, high = (np.asarray(bound) for bound in (made.low, made.high))
             np.savez_compressed(stream, x=made.x.numpy(), y=made.y.numpy(), low=low, high=high, classes=made.classes)
-        os.replace(partial, file)
     except OSError as error:
         raise fail(OWNER, f"{file} cannot be written ({error.strerror})") from None
     return file

@@ -58,7 +58,6 @@ def _wanted(federation: Federation, made: SyntheticSet, add: str, least: int | N
     if add == "poor":
         limit = float(sizes.double().quantile(0.5)) if bound is None else bound
         return (sizes < limit).unsqueeze(1).expand(shape)
-    client = torch.repeat_interleave(torch.arange(shape[0]), sizes)
     label = federation.columns["y"][federation.train.rows]
-    counts = torch.bincount(client * shape[1] + label, minlength=shape[0] * shape[1]).reshape(shape)
+    counts = torch.bincount(federation.train.owners * shape[1] + label, minlength=shape[0] * shape[1]).reshape(shape)
     return counts < (made.spc if bound is None else bound)

@@ -61,8 +61,8 @@ class Writer:
             if name not in self.columns:
                 self.columns[name] = {"dtype": str(values.dtype), "shape": list(values.shape[1:])}
                 self._files[name] = (self._folder / f"{name}.bin").open("wb")
-            told = self.columns[name]
-            same = told["dtype"] == str(values.dtype) and told["shape"] == list(values.shape[1:])
+            kind = self.columns[name]
+            same = kind["dtype"] == str(values.dtype) and kind["shape"] == list(values.shape[1:])
             require(same and len(values) == count, self._owner, f"column {name} changed its type, shape or length")
             self._files[name].write(np.ascontiguousarray(values).tobytes())
         require(set(columns) == set(self.columns), self._owner, "every call must add to the same columns")
@@ -77,19 +77,19 @@ def cached(
     owner: str, root: Path, inputs: Sequence[Path], options: str, build: Callable[[Writer], dict[str, Any]]
 ) -> tuple[Tensors, dict[str, Any]]:
     """The columns and facts of a cache; `build` fills it from the inputs and returns the facts if it is not there."""
-    place = _place(root) / f"{owner}-{_digest(root, inputs, options)}"
-    found = _open(place)
+    folder = _home(root) / f"{owner}-{_digest(root, inputs, options)}"
+    found = _open(folder)
     if found is not None:
         return found
     try:
         names = [str(_relative(root, path)) for path in inputs]
-        _make(owner, place, build, {"root": str(root.absolute()), "options": options, "inputs": names})
+        _make(owner, folder, build, {"root": str(root.absolute()), "options": options, "inputs": names})
     except OSError as error:
         hint = "set FEDCHORD_CACHE to a folder with room that you can write"
-        raise fail(owner, f"the cache {place} cannot be written ({error.strerror or error}); {hint}") from None
-    found = _open(place)
+        raise fail(owner, f"the cache {folder} cannot be written ({error.strerror or error}); {hint}") from None
+    found = _open(folder)
     if found is None:
-        raise fail(owner, f"the cache {place} is damaged; delete it and try again")
+        raise fail(owner, f"the cache {folder} is damaged; delete it and try again")
     return found
 
 
@@ -105,7 +105,7 @@ def progress(owner: str, items: Iterable[Item], total: int) -> Iterator[Item]:
     yield from track(items, label, total=total, console=Console(stderr=True), transient=True)
 
 
-def _place(root: Path) -> Path:
+def _home(root: Path) -> Path:
     chosen = os.environ.get("FEDCHORD_CACHE")
     return Path(chosen).expanduser() if chosen else root / "cache"
 
@@ -122,38 +122,38 @@ def _relative(root: Path, path: Path) -> Path:
     return path.relative_to(root) if path.is_relative_to(root) else path
 
 
-def _make(owner: str, place: Path, build: Callable[[Writer], dict[str, Any]], made_from: dict[str, Any]) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+def _make(owner: str, folder: Path, build: Callable[[Writer], dict[str, Any]], made_from: dict[str, Any]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        writer = Writer(owner, folder)
+        writer = Writer(owner, beside)
         try:
             facts = build(writer)
         finally:
             writer.close()
         require(writer.rows > 0, owner, "the files hold no rows")
-        told = {"rows": writer.rows, "columns": writer.columns, "facts": facts}
-        (folder / "inputs.json").write_text(json.dumps(made_from))
-        (folder / "meta.json").write_text(json.dumps(told))
-        if place.exists() and _open(place) is None:
-            shutil.rmtree(place)
+        meta = {"rows": writer.rows, "columns": writer.columns, "facts": facts}
+        (beside / "inputs.json").write_text(json.dumps(made_from))
+        (beside / "meta.json").write_text(json.dumps(meta))
+        if folder.exists() and _open(folder) is None:
+            shutil.rmtree(folder)
         try:
-            folder.rename(place)
+            beside.rename(folder)
         except OSError:
-            if _open(place) is None:  # else another process was first, and its cache is as good
+            if _open(folder) is None:  # else another process was first, and its cache is as good
                 raise
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(beside, ignore_errors=True)
 
 
-def _open(place: Path) -> tuple[Tensors, dict[str, Any]] | None:
+def _open(folder: Path) -> tuple[Tensors, dict[str, Any]] | None:
     """A whole cache, or None."""
     try:
-        told = json.loads((place / "meta.json").read_text())
-        rows, columns, facts = told["rows"], told["columns"], told["facts"]
+        meta = json.loads((folder / "meta.json").read_text())
+        rows, columns, facts = meta["rows"], meta["columns"], meta["facts"]
         tensors: Tensors = {}
         for name, kind in columns.items():
-            file, shape = place / f"{name}.bin", (rows, *kind["shape"])
+            file, shape = folder / f"{name}.bin", (rows, *kind["shape"])
             size = int(np.prod(shape, dtype=np.int64))
             if file.stat().st_size != size * np.dtype(kind["dtype"]).itemsize:
                 return None
@@ -171,7 +171,7 @@ class Cache:
     """A cache on disk: in use, stale (its files are gone or were changed), damaged, left over (an interrupted making)
     or unknown (made by an older version, which did not note its files, or from a data root that is not there)."""
 
-    place: Path
+    folder: Path
     size: int
     state: str
 
@@ -182,8 +182,8 @@ USELESS = ("stale", "damaged", "left over")
 
 def caches(root: Path) -> list[Cache]:
     """All caches of a data root, sorted by name."""
-    place = _place(root)
-    found = sorted(folder for folder in place.iterdir() if _NAME.fullmatch(folder.name)) if place.is_dir() else []
+    home = _home(root)
+    found = sorted(folder for folder in home.iterdir() if _NAME.fullmatch(folder.name)) if home.is_dir() else []
     return [Cache(folder, _size(folder), _cache_state(root, folder)) for folder in found if folder.is_dir()]
 
 
@@ -191,7 +191,7 @@ def clean(root: Path) -> list[Cache]:
     """Delete the caches that nothing can use any more, and return them."""
     gone = [cache for cache in caches(root) if cache.state in USELESS]
     for cache in gone:
-        shutil.rmtree(cache.place)
+        shutil.rmtree(cache.folder)
     return gone
 
 
@@ -203,7 +203,7 @@ def _cache_state(root: Path, folder: Path) -> str:
     try:
         made_from = json.loads((folder / "inputs.json").read_text())
         roots = {root, Path(made_from["root"])}
-        digests = {_found_digest(place, made_from["inputs"], made_from["options"]) for place in roots}
+        digests = {_found_digest(base, made_from["inputs"], made_from["options"]) for base in roots}
     except FileNotFoundError:
         return "unknown"
     except (OSError, ValueError, KeyError, TypeError):

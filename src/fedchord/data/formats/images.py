@@ -34,8 +34,8 @@ def read_image(
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise fail(owner, f"{path} is damaged: expected a picture, got {reason}") from None
     if size is not None:
-        told = f"{found[0]}x{found[1]} pixels"
-        require(found == size, owner, f"{path} must have {size[0]}x{size[1]} pixels, got {told}")
+        wanted, got = (f"{width}x{height}" for width, height in (size, found))
+        require(found == size, owner, f"{path} must have {wanted} pixels, got {got} pixels")
     if middle and found[0] != found[1]:
         scale = side / min(found)
         whole = (max(side, round(scale * found[0])), max(side, round(scale * found[1])))

@@ -120,8 +120,8 @@ def from_csv(
     known = [str(c) for c in classes] if classes is not None else _sorted(text for _, text in labels)
     keys = None if client is None else [cells[places[client]].strip() for _, cells in body]
     y = _ranks(file.name, label, labels, known)
-    told = f"Read from {file.name}; classes in order: {', '.join(known[:20])}{' ...' if len(known) > 20 else ''}."
-    return from_arrays(x, y, keys, classes=len(known), name=name or file.stem, origin=told)
+    origin = f"Read from {file.name}; classes in order: {', '.join(known[:20])}{' ...' if len(known) > 20 else ''}."
+    return from_arrays(x, y, keys, classes=len(known), name=name or file.stem, origin=origin)
 
 
 def _features(name: str, x: Array) -> Tensor:

@@ -77,9 +77,9 @@ def read_rows(
                     names = _header(owner, path, cells, columns)
                     continue
                 if len(cells) != len(names):
-                    told = f"{path} line {reader.line_num} has {len(cells)} cells, expected {len(names)}"
+                    wrong = f"{path} line {reader.line_num} has {len(cells)} cells, expected {len(names)}"
                     last = f" (it ends before column {names[len(cells)]})" if len(cells) < len(names) else ""
-                    raise fail(owner, told + last)
+                    raise fail(owner, wrong + last)
                 rows += 1
                 yield Row(owner, path, reader.line_num, dict(zip(names, cells, strict=True)))
         except csv.Error as error:

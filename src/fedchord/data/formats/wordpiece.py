@@ -81,12 +81,12 @@ def _words(text: str) -> Iterator[str]:
     plain = "".join(c for c in unicodedata.normalize("NFD", spaced) if unicodedata.category(c) != "Mn").lower()
     for word in plain.split():
         start = 0
-        for place, letter in enumerate(word):
+        for at, letter in enumerate(word):
             if _is_mark(letter):
-                if start < place:
-                    yield word[start:place]
+                if start < at:
+                    yield word[start:at]
                 yield letter
-                start = place + 1
+                start = at + 1
         if start < len(word):
             yield word[start:]
 

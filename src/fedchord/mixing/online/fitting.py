@@ -1,6 +1,6 @@
-"""Fitting place and scale of a distribution to a few numbers: by quantiles, or by maximum spacing.
+"""Fitting location and scale of a distribution to a few numbers: by quantiles, or by maximum spacing.
 
-A shape is a standard distribution; CDF(u) = below((u - place) / scale).
+A shape is a standard distribution; CDF(u) = below((u - location) / scale).
 """
 
 from __future__ import annotations
@@ -96,15 +96,15 @@ SHAPES: dict[str, Shape] = {
 }
 
 
-def fit_quantiles(shape: str, u: list[float], scale: float | None = None) -> tuple[float, float] | None:
-    """Place and scale such that the CDF goes through the quartiles of u (with a given scale: the median).
+def fit_quantiles(shape: str, u: list[float], scaled: bool) -> tuple[float, float] | None:
+    """Location and scale such that the CDF goes through the quartiles of u (unless `scaled`: with scale 1 the median).
 
-    With z the standard quantiles: scale = (u_75 - u_25) / (z_75 - z_25), place = u_25 - scale z_25. None where the
+    With z the standard quantiles: scale = (u_75 - u_25) / (z_75 - z_25), location = u_25 - scale z_25. None where the
     quartiles do not differ. `u` is sorted.
     """
     z = SHAPES[shape].quantile
-    if scale is not None:
-        return _between(u, 0.5) - scale * z(0.5), scale
+    if not scaled:
+        return _between(u, 0.5) - z(0.5), 1.0
     first, third = _between(u, 0.25), _between(u, 0.75)
     if third - first <= FLAT * max(1.0, abs(first), abs(third)):
         return None
@@ -120,28 +120,29 @@ def _between(u: list[float], share: float) -> float:
     return u[low] + (at - low) * (u[high] - u[low])
 
 
-def fit_spacings(shape: str, u: list[float], scale: float | None = None) -> tuple[float, float] | None:
-    """Place and scale of maximum spacing (Cheng and Amin, 1983; Ranneby, 1984): the CDF divides (0, 1) most evenly.
+def fit_spacings(shape: str, u: list[float], scaled: bool) -> tuple[float, float] | None:
+    """Location and scale of maximum spacing (Cheng and Amin, 1983; Ranneby, 1984): the CDF divides (0, 1) most evenly.
 
         max of sum_{i=0..n} log(CDF(u_{i+1}) - CDF(u_i)),   CDF(u_0) = 0, CDF(u_{n+1}) = 1;
 
-    equal numbers have no spacing between them, and the density takes its place. In a = 1 / scale and b = place / scale
-    the sum is concave (the densities are log-concave), so Newton's steps, halved until they ascend, find the one
-    maximum. None where all numbers are alike and the scale is free: it would go to zero. `u` is sorted.
+    equal numbers have no spacing between them, and the density takes its place. In a = 1 / scale and
+    b = location / scale the sum is concave (the densities are log-concave), so Newton's steps, halved until they
+    ascend, find the one maximum. Unless `scaled`, the scale stays 1. None where it is free and all numbers are alike:
+    it would go to zero. `u` is sorted.
     """
     middle, width = _between(u, 0.5), u[-1] - u[0]
-    if scale is None and width <= FLAT * max(1.0, abs(middle)):
+    if scaled and width <= FLAT * max(1.0, abs(middle)):
         return None
-    free, unit = scale is None, width if scale is None else 1.0
+    unit = width if scaled else 1.0
     x = [(value - middle) / unit for value in u]
     for at in range(1, len(x)):
         x[at] = x[at - 1] if x[at] - x[at - 1] <= FLAT else x[at]
-    place, broad = fit_quantiles(shape, x, scale) or (0.0, 0.25)
-    a = 1 / max(broad, 0.05) if free else 1 / broad  # a start from which no number lies far out in a tail
-    b = a * place if free else max(a * place, a * x[-1] - 3)
+    location, broad = fit_quantiles(shape, x, scaled) or (0.0, 0.25)
+    a = 1 / max(broad, 0.05)  # a start from which no number lies far out in a tail
+    b = a * location if scaled else max(location, x[-1] - 3)
     value, slope, curve = _evenness(SHAPES[shape], x, a, b)
     for _ in range(STEPS):
-        move = _newton(slope, curve, free)
+        move = _newton(slope, curve, scaled)
         gain, length = slope[0] * move[0] + slope[1] * move[1], 1.0
         if gain <= 1e-12 * (1 + abs(value)):
             a, b = a + move[0], b + move[1]  # too near for values to tell better from worse
@@ -155,7 +156,7 @@ def fit_spacings(shape: str, u: list[float], scale: float | None = None) -> tupl
         else:
             break
         a, b, (value, slope, curve) = a + length * move[0], b + length * move[1], tried
-    return middle + unit * b / a, unit / a if free else 1 / a
+    return middle + unit * b / a, unit / a
 
 
 Pair = tuple[float, float]
@@ -204,10 +205,10 @@ def _gap(shape: Shape, left: float | None, right: float | None, a: float, b: flo
     return shape.density((low + high) / 2)[0] + math.log(max(high - low, 1e-300))
 
 
-def _newton(slope: Pair, curve: Curve, free: bool) -> Pair:
+def _newton(slope: Pair, curve: Curve, scaled: bool) -> Pair:
     """The step to the maximum of the quadratic with this gradient and curvature; uphill where it has none."""
     aa, ab, bb = curve
-    if not free:
+    if not scaled:
         return 0.0, -slope[1] / bb if bb < -1e-300 else slope[1]
     determinant = aa * bb - ab * ab
     if not (aa < 0 and bb < 0 and determinant > 1e-14 * aa * bb):

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from fedchord.mixing.simplex import minimise
+from fedchord.mixing.online.simplex import minimise
 from fedchord.tensors import Tensors
 
 TRACKED = 10_000
@@ -78,18 +78,6 @@ def hindsight(state: Tensors, p: Tensor, response: Tensor) -> tuple[float, float
     after = {"responses": seen, "paid": state["paid"] + decision_loss(p, response), "best": best}
     least = -float(torch.log1p(seen @ best).sum())
     return least, float(after["paid"]) - least, after
-
-
-def regret(decisions: Tensor, responses: Tensor) -> float:
-    """sum_t l_t(p_t) - min_p sum_t l_t(p), for rows p_t and r_t: what was lost against the best fixed decision."""
-    best = best_fixed(responses)
-    paid = -torch.log1p((decisions.double() * responses.double()).sum(1)).sum()
-    return float(paid + torch.log1p(responses.double() @ best).sum())
-
-
-def linear_regret(decisions: Tensor, gradients: Tensor) -> float:
-    """sum_t <g_t, p_t> - min_i sum_t g_ti, for rows p_t and g_t: a linear sum is least at a corner."""
-    return float((decisions * gradients).sum() - gradients.sum(0).min())
 
 
 def newton_bound(num_clients: int, rounds: int, lipschitz: float, alpha: float, beta: float) -> float:

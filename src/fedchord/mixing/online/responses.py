@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedchord import check
 from fedchord.core.rules import Cohort
-from fedchord.mixing.fitting import SHAPES, fit_quantiles, fit_spacings
+from fedchord.mixing.online.fitting import SHAPES, fit_quantiles, fit_spacings
 
 HUGE = 1e100
 """Stands for an infinite loss: rules then take their limit for one loss far above the others."""
@@ -22,17 +22,17 @@ ESTIMATES = ("quantile", "spacing")
 
 @dataclass(frozen=True)
 class Family:
-    """A family of distributions: CDF(x) = shape((u - place) / scale), where u is x, or log x if `logarithmic`.
+    """A family of distributions: CDF(x) = shape((u - location) / scale), where u is x, or log x if `logarithmic`.
 
-    `place` and `scale` are the thesis' constants (section 3.2; departs: E19, they are locations and scales of u).
+    `location` and `scale` are the thesis' constants (section 3.2; departs: E19, they are locations and scales of u).
     """
 
     shape: str
     logarithmic: bool
-    place: float
+    location: float
     scale: float
     scaled: bool = True
-    """Whether the scale is free to be fitted (not for Exponential, which is Weibull with exponent 1)."""
+    """Whether the scale is free to be fitted (not for Exponential, which is Weibull with exponent and scale 1)."""
 
 
 FAMILIES: dict[str, Family] = {
@@ -55,8 +55,8 @@ def family(owner: str, name: str) -> Family:
     return FAMILIES[name]
 
 
-def fit(name: str, x: Tensor | list[float], estimate: str = "quantile") -> tuple[float, float]:
-    """Place and scale of a family from numbers x, by quantiles or by maximum spacing (see `fitting`).
+def fit(name: str, x: list[float], estimate: str) -> tuple[float, float]:
+    """Location and scale of a family from numbers x, by quantiles or by maximum spacing (see `fitting`).
 
     Numbers at or below zero are beyond the support of a logarithmic family and do not count, nor do numbers that are
     not finite. Where there is nothing to fit (all alike, or none), the thesis' constants stay; the exponent of
@@ -64,54 +64,47 @@ def fit(name: str, x: Tensor | list[float], estimate: str = "quantile") -> tuple
     """
     kind = family("cdf", name)
     check.one_of("fit", "estimate", estimate, ESTIMATES)
-    values = [value for value in (x.tolist() if isinstance(x, Tensor) else x) if math.isfinite(value)]
+    values = [value for value in x if math.isfinite(value)]
     u = sorted(math.log(value) for value in values if value > TINY) if kind.logarithmic else sorted(values)
-    scale = None if kind.scaled else kind.scale
-    found = (fit_quantiles if estimate == "quantile" else fit_spacings)(kind.shape, u, scale) if u else None
-    return found or (kind.place, kind.scale)
+    found = (fit_quantiles if estimate == "quantile" else fit_spacings)(kind.shape, u, kind.scaled) if u else None
+    return found or (kind.location, kind.scale)
 
 
-def cdf(name: str, x: Tensor, place: float | None = None, scale: float | None = None) -> Tensor:
+def cdf(name: str, x: Tensor, location: float | None = None, scale: float | None = None) -> Tensor:
     """The CDF of a family at x, with the thesis' constants unless others are given; 0 below the support."""
-    return x.new_tensor(_cdf(family("cdf", name), x.flatten().tolist(), place, scale)).reshape(x.shape)
+    return x.new_tensor(_cdf(family("cdf", name), x.flatten().tolist(), location, scale)).reshape(x.shape)
 
 
-def _cdf(kind: Family, x: list[float], place: float | None = None, scale: float | None = None) -> list[float]:
-    place, scale = (kind.place if place is None else place), (kind.scale if scale is None else scale)
+def _cdf(kind: Family, x: list[float], location: float | None = None, scale: float | None = None) -> list[float]:
+    location, scale = (kind.location if location is None else location), (kind.scale if scale is None else scale)
     below = SHAPES[kind.shape].below
     if kind.logarithmic:
-        return [below((math.log(value) - place) / scale) if value > 0 else 0.0 for value in x]
-    return [below((value - place) / scale) for value in x]
+        return [below((math.log(value) - location) / scale) if value > 0 else 0.0 for value in x]
+    return [below((value - location) / scale) for value in x]
 
 
 def respond(
-    losses: Tensor,
-    name: str,
-    low: float,
-    high: float,
-    centre: str = "mean",
-    fitted: bool = False,
-    estimate: str = "quantile",
+    losses: Tensor, name: str, low: float, high: float, centre: str = "mean", estimate: str | None = None
 ) -> Tensor:
     """r_i = low + (high - low) CDF(F_i / centre) over the cohort (thesis, section 3.2).
 
     The centre is the mean loss, or the median, which no single client can move far. Losses that are all zero have
-    the response of the mean, CDF(1); a zero median gives way to the mean. `fitted` estimates the CDF's parameters
-    from the cohort (`fit`, by the named estimate) instead of the thesis' constants.
+    the response of the mean, CDF(1); a zero median gives way to the mean. Where an estimate is named, the CDF's
+    parameters are fitted to the cohort (`fit`) and are not the thesis' constants.
     """
-    return losses.new_tensor(responses(losses.tolist(), name, low, high, centre, estimate if fitted else None))
+    return losses.new_tensor(responses(losses.tolist(), name, low, high, centre, estimate))
 
 
 def responses(
     losses: list[float], name: str, low: float, high: float, centre: str = "mean", estimate: str | None = None
 ) -> list[float]:
-    """`respond` on plain numbers, which for a few clients is quicker; parameters are fitted if an estimate is named."""
+    """`respond` on plain numbers, which for a few clients is quicker."""
     kind, mean = family("cdf", name), sum(losses) / len(losses)
     middle = sorted(losses)[(len(losses) - 1) // 2] if centre == "median" else mean
     middle = mean if middle <= TINY else middle
     x = [loss / middle for loss in losses] if middle > TINY else [1.0] * len(losses)
-    place, scale = (None, None) if estimate is None else fit(name, x, estimate)
-    return [low + (high - low) * value for value in _cdf(kind, x, place, scale)]
+    location, scale = (None, None) if estimate is None else fit(name, x, estimate)
+    return [low + (high - low) * value for value in _cdf(kind, x, location, scale)]
 
 
 def reported(owner: str, cohort: Cohort, signed: bool = True) -> tuple[Tensor, dict[str, float]]:
@@ -146,5 +139,5 @@ def distinct(owner: str, cohort: Cohort) -> None:
     """Refuse a cohort in which a client is there twice."""
     ids: list[int] = cohort.ids.tolist()
     if len(set(ids)) < len(ids):
-        twice = next(client for place, client in enumerate(ids) if client in ids[:place])
+        twice = next(client for at, client in enumerate(ids) if client in ids[:at])
         raise check.fail(owner, f"a client may be in a cohort once, got client {twice} twice")
