@@ -31,8 +31,6 @@ PENDING = {
     "engine/simulate.py imports evaluation",
     "engine/simulate.py imports synthetic",
     "evaluation/evaluate.py imports synthetic",
-    "experiments/study.py imports report",
-    "experiments/study_file.py imports report",
     "report/bootstrap.py imports thesis",
 }
 

@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
 from fedchord.check import FedchordError
+from fedchord.experiments.reading import read_config
 from fedchord.report import plots, tables
 
 
@@ -79,7 +80,7 @@ def test_seeds_are_compared_in_the_rounds_they_share(tmp_path: Path) -> None:
     half = write_run(tmp_path / "a2", {1: 0.7, 2: 0.8}, seed=2, finished=False, rounds=3)
     notes = plots.plot([full, half], tmp_path / "figure.png")
     assert notes == [f"{half}: not finished, drawn as far as it went"]
-    (axes,) = plots.curves([tables.Group((tables.read(full), tables.read_config(half)))]).axes
+    (axes,) = plots.curves([tables.Group((tables.read(full), read_config(half)))]).axes
     assert axes.lines[0].get_xdata().tolist() == [1, 2]
 
 

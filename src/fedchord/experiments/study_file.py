@@ -43,23 +43,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from fedchord.check import fail, number, one_of, require, unknown, whole
+from fedchord.experiments.columns import COLUMNS, SAMPLES, SPREADS
 from fedchord.experiments.settings import flatten
 from fedchord.experiments.study_rows import read, rows
 from fedchord.metrics import METRICS
-from fedchord.report import tables
-
-ALIASES = {"2_table6": "2_noise", "2_table7": "2_start"}
-"""Tables of the thesis whose study has another name."""
-ABSENT = {
-    "2_table4": "Dirichlet splits of CIFAR-100 and TinyImageNet; the nearest is 2_table3 with other settings",
-    "2_table5": "LEAF; its Shakespeare part is study text, FEMNIST has none",
-}
-"""Tables of the thesis without a study, and what there is instead."""
 
 KEYS = (
     *("title", "about", "include", "metric", "columns", "spread", "seeds", "settings", "methods", "method", "row"),
@@ -110,26 +101,9 @@ class Study:
         return other or self.metric, name
 
 
-def built_in() -> dict[str, Path]:
-    """The studies that come with the package, by name."""
-    return {path.stem: path for path in sorted(_library().glob("*.toml"))}
-
-
-def _library() -> Path:
-    return Path(str(resources.files("fedchord.thesis.studies")))
-
-
-def load(name: str | Path) -> Study:
-    """A study from a file, or a built-in one by its name or that of its table in the thesis."""
-    path = Path(name)
-    if path.suffix == ".toml" or path.is_file():
-        return parse(path.stem, read(path, _library()))
-    known = built_in()
-    name = ALIASES.get(str(name), name)
-    require(str(name) not in ABSENT, "study", f"table {name} has no study yet ({ABSENT.get(str(name))})")
-    if str(name) not in known:
-        raise unknown("study", str(name), known)
-    return parse(str(name), read(known[str(name)]))
+def load(path: str | Path, library: Path | None = None) -> Study:
+    """A study from a file; what it includes is looked for beside it, then in the library."""
+    return parse(Path(path).stem, read(Path(path), library))
 
 
 def parse(name: str, content: Mapping[str, Any]) -> Study:
@@ -139,15 +113,15 @@ def parse(name: str, content: Mapping[str, Any]) -> Study:
         if key not in KEYS:
             raise unknown(f"key of {owner}", key, KEYS)
     metric, columns = content.get("metric", "top1"), tuple(_list(owner, content, "columns", ["mean"]))
-    known = (*METRICS, *tables.SAMPLES)
+    known = (*METRICS, *SAMPLES)
     if metric not in known:
         raise unknown(f"metric of {owner}", str(metric), known)
     for column in columns:
         other, _, plain = str(column).rpartition(" ")
         if other and other not in known:
             raise unknown(f"metric of {owner}", other, known)
-        if plain not in tables.COLUMNS:
-            raise unknown(f"column of {owner}", plain, tables.COLUMNS)
+        if plain not in COLUMNS:
+            raise unknown(f"column of {owner}", plain, COLUMNS)
     require(len(columns) > 0, owner, "columns must name at least one")
     methods = _entries(owner, rows(owner, content), "method")
     settings = _entries(owner, _list(owner, content, "setting", []), "setting")
@@ -159,7 +133,7 @@ def parse(name: str, content: Mapping[str, Any]) -> Study:
         about=str(content.get("about", "")),
         metric=metric,
         columns=columns,
-        spread=one_of(owner, "spread", content.get("spread", "seeds"), tables.SPREADS),
+        spread=one_of(owner, "spread", content.get("spread", "seeds"), SPREADS),
         seeds=seeds_of(owner, content.get("seeds", [0])),
         base=_run_keys(owner, "settings", content.get("settings", {})),
         methods=methods,

@@ -29,11 +29,12 @@ from torch import Tensor
 from fedchord import rng
 from fedchord.check import FedchordError, fail, one_of, require
 from fedchord.experiments.parts import headline
+from fedchord.experiments.reading import Run
 from fedchord.metrics import HIGHER_IS_BETTER, by_client
 from fedchord.report import compare, tables
 from fedchord.report.compare import LEVEL, RESAMPLES, TIE
 from fedchord.report.plots import Floats
-from fedchord.report.tables import Cell, Group, Head, Run, Table
+from fedchord.report.tables import Cell, Group, Head, Table
 from fedchord.thesis.figure_data import Loaded
 
 BOOTSTRAPS = ("clients", "seeds", "samples")

@@ -24,9 +24,10 @@ import numpy as np
 from fedchord import rng
 from fedchord.check import fail, one_of, require, unknown
 from fedchord.experiments.parts import headline
+from fedchord.experiments.reading import Run
 from fedchord.metrics import HIGHER_IS_BETTER
 from fedchord.report import tables
-from fedchord.report.tables import Cell, Group, Head, Run, Table
+from fedchord.report.tables import Cell, Group, Head, Table
 
 COLUMNS = {
     "deployed": "the model each client deploys",

@@ -20,8 +20,10 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from fedchord.check import FedchordError, fail, one_of, unknown
+from fedchord.experiments.columns import COLUMNS
+from fedchord.experiments.reading import Run, read, read_config
 from fedchord.metrics import HIGHER_IS_BETTER
-from fedchord.report.tables import COLUMNS, SHARES, Group, Run, find, group, labels, read, read_config
+from fedchord.report.tables import SHARES, Group, find, group, labels
 
 KINDS = ("curves", "clients", "shares")
 SUFFIXES = (".png", ".pdf", ".svg")

@@ -14,7 +14,7 @@ import json
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +24,17 @@ from rich.text import Text
 
 from fedchord.check import FedchordError, one_of, unknown
 from fedchord.core.rules import ClientRule
+from fedchord.experiments.columns import COLUMNS, SAMPLES, SPREAD_OF, SPREADS
 from fedchord.experiments.config import INDIFFERENT
 from fedchord.experiments.parts import headline
+from fedchord.experiments.reading import Run, read
 from fedchord.experiments.summary import FEW_ROWS
 from fedchord.metrics import HIGHER_IS_BETTER, over_seeds
 
 FORMATS = ("rich", "markdown", "latex", "csv")
 SCALES = ("percent", "raw")
-SPREADS = ("seeds", "clients")
-SPREAD_OF = {"mean": "std", "swept": "swept_std", "validated": "validated_std"}
-"""The column with the std over clients of another column; `swept` and `validated` are those of the lambda sweep."""
-COLUMNS = (*SPREAD_OF, "std", "worst10", "best10", "gini", "gap", "pooled", "weighted", "clients", "undefined")
 SHARES = frozenset({"top1", "top5", "auroc"})
 """Metrics between 0 and 1 that are printed in percent, as papers do."""
-SAMPLES = (
-    *("official", "upper", "upper_official", "lower", "lower_official", "real", "real_official", "membership"),
-    *("frechet", "kid", "real_frechet", "real_kid"),
-)
-"""Numbers of runs that end with samples (see `synthesis`), with a mean like metrics; the first eight are shares."""
 NO_CONTEST = frozenset(SAMPLES) - {"official", "frechet", "kid"}
 """Those with no best: bounds, numbers of real samples, and `membership`."""
 COUNTS = frozenset({"clients", "undefined"})
@@ -53,28 +46,6 @@ PROBLEM = ("data", "split", "clients", "newcomers", "noise", "test", "validation
 DASH, DAGGER = "-", "†"
 AS_SET, ALL, UNTOLD = "as set", "all", "not counted"
 """Facts that need no line where no run has another one."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run folder that was read. `summary` is empty if the run is not finished."""
-
-    folder: Path
-    config: dict[str, Any]
-    summary: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def seed(self) -> Any:
-        return self.config.get("seed", 0)
-
-    def value(self, metric: str, column: str) -> float | None:
-        """A number of the summary; None where the run did not measure it, NaN where it is undefined."""
-        found = self.summary.get("metrics", {}).get(metric, {})
-        if metric in SAMPLES:
-            found = self.summary.get("synthetic", {}).get("numbers", {}).get(metric, {})
-        if column not in found:
-            return None
-        return math.nan if found[column] is None else float(found[column])
 
 
 @dataclass(frozen=True)
@@ -100,35 +71,6 @@ def find(places: Iterable[str | Path]) -> list[Path]:
             inside = [match] if _is_run(match) else sorted(sub for sub in match.iterdir() if _is_run(sub))
             found.update(dict.fromkeys(inside or [match]))
     return list(found)
-
-
-def read(folder: Path) -> Run:
-    """A finished run; an unfinished or damaged folder is an error of one line."""
-    run = read_config(folder)
-    path = folder / "summary.json"
-    if not path.exists():
-        raise FedchordError(f"{folder}: not finished (go on with: fedchord resume {folder})")
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        measured = all(isinstance(values, dict) for values in summary["metrics"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        measured = False
-    if not measured:
-        raise FedchordError(f"{folder}: summary.json is damaged")
-    return replace(run, summary=summary)
-
-
-def read_config(folder: Path) -> Run:
-    """The run keys of a folder, finished or not."""
-    import tomllib
-
-    path = folder / "config.toml"
-    if not path.exists():
-        raise FedchordError(f"{folder}: not a run folder (it has no config.toml)")
-    try:
-        return Run(folder, tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        raise FedchordError(f"{folder}: config.toml is damaged") from None
 
 
 def read_all(places: Iterable[str | Path]) -> tuple[list[Run], list[str]]:

@@ -24,8 +24,9 @@ from fedchord.engine import checkpoint
 from fedchord.engine.memory import ClientMemory
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.parts import Parts
+from fedchord.experiments.reading import Run
 from fedchord.report.plots import Floats, rounds_of
-from fedchord.report.tables import Run, estimate
+from fedchord.report.tables import estimate
 
 Bools = NDArray[np.bool_]
 Cells = Mapping[tuple[str, str], Sequence[Run]]

@@ -17,8 +17,8 @@ from scipy.stats import gaussian_kde
 
 from fedchord.check import FedchordError, require
 from fedchord.experiments.parts import headline
+from fedchord.experiments.reading import Run
 from fedchord.report.plots import COLOURS, STYLES, Floats, rounds_of
-from fedchord.report.tables import Run
 from fedchord.thesis import figure_data
 from fedchord.thesis.figure_data import Cells
 from fedchord.thesis.figure_draw import Drawing, Row, grid_of

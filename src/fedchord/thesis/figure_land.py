@@ -21,8 +21,8 @@ from fedchord.core.objective import Batch, mean_loss
 from fedchord.core.task import Task
 from fedchord.evaluation.landscape import Plane, surface
 from fedchord.experiments.parts import Parts
+from fedchord.experiments.reading import Run
 from fedchord.report.plots import Floats, rounds_of
-from fedchord.report.tables import Run
 from fedchord.thesis.figure_data import Loaded
 
 POINTS = 25
