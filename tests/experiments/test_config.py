@@ -8,9 +8,12 @@ import tomllib
 import pytest
 import torch
 
-from fedchord import FedchordError
+from fedchord import FedchordError, catalog
+from fedchord.data import SOURCES
 from fedchord.experiments.config import INDIFFERENT, KEYS, RunConfig, about
+from fedchord.experiments.run import execute
 from fedchord.experiments.settings import parse_value
+from fedchord.models import MODELS
 
 KNOWN = ", ".join(sorted(KEYS))
 
@@ -285,3 +288,35 @@ def test_mistakes_in_files(tmp_path):
     (tmp_path / "own.csv").write_text("a,label\n1,x\n2,y\n")
     with pytest.raises(FedchordError, match="Natural: the data have no client key to split by"):
         RunConfig(data=str(tmp_path / "own.csv")).federation()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "superfed-mm", "fedevg"])
+def test_the_algorithm_of_a_run_is_built_once(method, tmp_path, monkeypatch):
+    built = []
+
+    def counted(name, *rest):
+        built.append(name)
+        return build(name, *rest)
+
+    build = catalog.build
+    monkeypatch.setattr(catalog, "build", counted)
+    pairs = [f"method={method}", "clients=4", "cohort=2", "rounds=1", "executor=serial", f"out={tmp_path / 'a'}"]
+    config = RunConfig.from_pairs(pairs)
+    execute(config)
+    assert built == [method]
+    assert config.algorithm() is config.algorithm()
+    other = config.with_values(lr=0.1)
+    assert built == [method] * 2 and other.algorithm() == config.algorithm()
+
+
+def test_the_nature_of_a_data_set_stands_on_its_record():
+    tables = {"heart", "berka", "berka-before", "berka-leaking"}
+    texts = {"shakespeare", "reddit", "shakespeare_words"}
+    natural = tables | texts | {"qmnist", "mqp", "isic", "femnist", "celeba", "speechcommands"}
+    assert {name for name, source in SOURCES.items() if source.natural} == natural
+    assert {name for name, source in SOURCES.items() if source.table} == tables
+    for name, source in SOURCES.items():
+        made = RunConfig(data=name).choices()
+        assert (made["model"], made["split"] == "natural") == (source.model, source.natural)
+        assert source.model in MODELS
+    assert RunConfig(data="heart", method="fedevg").choices()["model"] == "twonn"  # pictures' model reads no table

@@ -19,7 +19,9 @@ class Source:
     `files` lists what is expected under the data root: for each file the accepted places, the usual one first; a place
     with a `*` stands for all files it matches, of which there must be one. `rows` and `holdout` are the official
     numbers of training and test rows; files with fewer rows load, and say so. `skips`: the data are made of many files,
-    and `load` takes `skip_damaged`. `augments`: the data set knows how to vary its pictures in training.
+    and `load` takes `skip_damaged`. `augments`: the data set knows how to vary its pictures in training. `natural`: it
+    has clients of its own, which are used unless a split is named. `table`: its rows are vectors of features. `model`:
+    the one it is learned with unless another is named.
     """
 
     name: str
@@ -34,6 +36,9 @@ class Source:
     embedded: bool = False
     skips: bool = False
     augments: bool = False
+    natural: bool = False
+    table: bool = False
+    model: str = "twonn"
 
     @property
     def folder(self) -> str:
