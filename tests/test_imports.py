@@ -10,7 +10,7 @@ import fedchord
 ROOT = Path(fedchord.__file__).parent
 
 LEVELS = [
-    {"check", "rng"},
+    {"check", "paths", "rng"},
     {"tensors", "metrics"},
     {"core"},
     {"models", "data", "mixing", "servers"},

@@ -336,18 +336,9 @@ def study_list() -> None:
     \b
       fedchord study list
     """
-    from fedchord.experiments import study
-    from fedchord.thesis import studies
+    from fedchord.cli.listing import studies
 
-    for name, path in studies.built_in().items():
-        plan = study.plan(studies.load(path))
-        rows, columns = len(plan.study.methods), len(plan.study.settings)
-        later = f" ({len(plan.missing)} methods are not in this version)" if plan.missing else ""
-        seeds = len({job.seed for job in plan.jobs})
-        parts = [(rows, "method"), (columns, "setting"), (seeds, "seed")]
-        size = " x ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in parts)
-        count = f"{len(plan.jobs)} runs: {size}{later}"
-        typer.echo(f"{name}\n  {plan.study.title}\n  {count}")
+    typer.echo("\n".join(studies()))
 
 
 def show(made: Table, form: str = "rich") -> None:
