@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test lint format bench docs wheel
+.PHONY: help setup demo test lint format bench docs index wheel
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -36,6 +36,9 @@ bench: setup ## the speed and memory benchmark, ratios in one run
 
 docs: setup ## check that the commands and links in the documents hold
 	$(BIN)/python -m pytest tests/test_docs.py
+
+index: setup ## write what `fedchord list` and `study list` answer, after a change of the catalogue
+	$(BIN)/python -m fedchord.cli.index
 
 wheel: setup ## build a wheel into dist/
 	$(BIN)/python -m pip wheel -q --no-deps -w dist .

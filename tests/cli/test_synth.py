@@ -23,6 +23,7 @@ from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.summary import notes
 from fedchord.report.show import result_notes
 from fedchord.synthetic.set import drawn, load_set
+from fedchord.thesis import studies
 
 
 def invoke(*arguments: str, code: int = 0) -> str:
@@ -306,6 +307,6 @@ def test_a_set_helps_clients_of_another_run(done):
 
 
 def test_the_two_studies_are_one_set_of_runs():
-    disc, gen = (study.plan(study.load(name)) for name in ("disc", "gen"))
+    disc, gen = (study.plan(studies.load(name)) for name in ("disc", "gen"))
     assert [job.folder for job in disc.jobs] == [job.folder for job in gen.jobs]
     assert disc.study.metric == "top1" and gen.study.metric == "frechet"

@@ -8,9 +8,12 @@ import tomllib
 import pytest
 import torch
 
-from fedchord import FedchordError
+from fedchord import FedchordError, catalog
+from fedchord.data import SOURCES
 from fedchord.experiments.config import INDIFFERENT, KEYS, RunConfig, about
+from fedchord.experiments.run import execute
 from fedchord.experiments.settings import parse_value
+from fedchord.models import MODELS
 
 KNOWN = ", ".join(sorted(KEYS))
 
@@ -258,7 +261,10 @@ def test_mistakes_of_several_settings():
         RunConfig.from_pairs(["method=fedprox", "method.mu=-1"])
     with pytest.raises(FedchordError, match=r"Prox: mu must be a finite number, got 'x'"):
         RunConfig.from_pairs(["method=fedprox", "method.mu=x"])
-    with pytest.raises(FedchordError, match="Algorithm: Scaffold and Adam do not fit"):
+    with pytest.raises(
+        FedchordError,
+        match="Algorithm: Adam takes theta and cannot be used with Scaffold, which sends theta and control",
+    ):
         RunConfig.from_pairs(["method=scaffold", "server=fedadam"])
     with pytest.raises(FedchordError, match="method must be a word, got 3"):
         RunConfig.from_values({"method": 3})
@@ -285,3 +291,35 @@ def test_mistakes_in_files(tmp_path):
     (tmp_path / "own.csv").write_text("a,label\n1,x\n2,y\n")
     with pytest.raises(FedchordError, match="Natural: the data have no client key to split by"):
         RunConfig(data=str(tmp_path / "own.csv")).federation()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "superfed-mm", "fedevg"])
+def test_the_algorithm_of_a_run_is_built_once(method, tmp_path, monkeypatch):
+    built = []
+
+    def counted(name, *rest):
+        built.append(name)
+        return build(name, *rest)
+
+    build = catalog.build
+    monkeypatch.setattr(catalog, "build", counted)
+    pairs = [f"method={method}", "clients=4", "cohort=2", "rounds=1", "executor=serial", f"out={tmp_path / 'a'}"]
+    config = RunConfig.from_pairs(pairs)
+    execute(config)
+    assert built == [method]
+    assert config.algorithm() is config.algorithm()
+    other = config.with_values(lr=0.1)
+    assert built == [method] * 2 and other.algorithm() == config.algorithm()
+
+
+def test_the_nature_of_a_data_set_stands_on_its_record():
+    tables = {"heart", "berka", "berka-before", "berka-leaking"}
+    texts = {"shakespeare", "reddit", "shakespeare_words"}
+    natural = tables | texts | {"qmnist", "mqp", "isic", "femnist", "celeba", "speechcommands"}
+    assert {name for name, source in SOURCES.items() if source.natural} == natural
+    assert {name for name, source in SOURCES.items() if source.table} == tables
+    for name, source in SOURCES.items():
+        made = RunConfig(data=name).choices()
+        assert (made["model"], made["split"] == "natural") == (source.model, source.natural)
+        assert source.model in MODELS
+    assert RunConfig(data="heart", method="fedevg").choices()["model"] == "twonn"  # pictures' model reads no table

@@ -12,7 +12,7 @@ from fedchord.cli import read_settings
 from fedchord.experiments import reading, study
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
-from fedchord.report import show, tables, words
+from fedchord.report import show, study_table, tables, words
 
 TINY = ["model=twonn", "clients=8", "cohort=2", "rounds=4", "executor=serial", "seed=3"]
 
@@ -79,7 +79,7 @@ def test_a_study_shows_them_too(tmp_path):
     made = study.plan(study.parse("t", {"seeds": [3], "settings": keys, "method": rows}))
     study.run(made, tmp_path, say=lambda line: None)
     count = next(iter(made.runs(tmp_path).values()))[0].summary["protocol"]["global_model"]
-    assert count and f"clients that deploy the global model: {count}" in study.tabulate(made, tmp_path).notes
+    assert count and f"clients that deploy the global model: {count}" in study_table.tabulate(made, tmp_path).notes
 
 
 # -- where mixing begins -------------------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from fedchord.experiments import study
+from fedchord.thesis import studies
 
 
 def test_it_has_the_settings_it_tells_of() -> None:
-    writers = study.load("qmnist_writers")
+    writers = studies.load("qmnist_writers")
     assert writers.columns == ("mean", "worst10", "best10", "gini", "gap") and len(writers.seeds) == 20
     labels = [entry.label for entry in writers.methods]
     assert labels[:2] == ["Uniform", "FedAvg"] and "AFL" not in labels
@@ -36,7 +37,7 @@ def test_two_rounds_on_the_real_writers(data_root: Path, tmp_path: Path) -> None
 
     if status(SOURCES["qmnist"], data_root) != "present":
         pytest.skip(f"qmnist under FEDCHORD_DATA: {status(SOURCES['qmnist'], data_root)}")
-    plan = study.plan(study.load("qmnist_writers"), None, ["rounds=2", "seeds=1"])
+    plan = study.plan(studies.load("qmnist_writers"), None, ["rounds=2", "seeds=1"])
     outcome = study.run(plan, tmp_path, ["Uniform", "AAggFF-D", "FedMGDA"], say=lambda line: None)
     assert (outcome.failed, outcome.done) == ({}, 3)
     for runs in plan.runs(tmp_path).values():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedchord.experiments import study
+from fedchord.thesis import studies
 
 LABELS = ("FedAvg", "AFL", "q-FedAvg", "TERM", "FedMGDA", "PropFair", "AAggFF-S")
 COLUMNS = {"avg": "mean", "worst": "worst10", "best": "best10", "gini": "gini", "delta_AG": "gap"}
@@ -32,11 +33,11 @@ def test_it_holds_the_numbers_of_the_thesis() -> None:
             label = "AAggFF-S" if row["setting"]["with_AAggFF"] else "FedAvg"
             expected[label, "Heart", COLUMNS[row["metric"]]] = (row["mean"], row["std"])
     assert len(expected) == 7 * 5 + 4
-    assert study.load("result_silo").reference.values == expected
+    assert studies.load("result_silo").reference.values == expected
 
 
 def test_it_has_the_hyperparameters_of_the_thesis() -> None:
-    silo = study.load("result_silo")
+    silo = studies.load("result_silo")
     assert (silo.metric, silo.seeds) == ("auroc", (1, 2, 3))
     assert silo.columns == ("mean", "worst10", "best10", "gini", "gap")
     assert {entry.label for entry in silo.methods} == {"Local", "Uniform", *LABELS}
@@ -75,7 +76,7 @@ def test_two_rounds_on_the_real_tables(data_root: Path, tmp_path: Path) -> None:
     for name in ("berka", "heart"):
         if status(SOURCES[name], data_root) != "present":
             pytest.skip(f"{name} under FEDCHORD_DATA: {status(SOURCES[name], data_root)}")
-    plan = study.plan(study.load("result_silo"), None, ["rounds=2", "seeds=1"])
+    plan = study.plan(studies.load("result_silo"), None, ["rounds=2", "seeds=1"])
     outcome = study.run(plan, tmp_path, ["FedAvg", "AAggFF-S"], say=lambda line: None)
     assert (outcome.failed, outcome.done) == ({}, 6)
     for runs in plan.runs(tmp_path).values():

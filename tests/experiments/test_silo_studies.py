@@ -16,6 +16,7 @@ from fedchord.mixing.online.responses import FAMILIES
 from fedchord.mixing.static import BySize, Uniform
 from fedchord.servers.adaptive import Adagrad, Adam, Yogi
 from fedchord.servers.step import Step
+from fedchord.thesis import studies
 
 
 def printed(table: str) -> list[dict]:
@@ -29,12 +30,12 @@ def printed(table: str) -> list[dict]:
 def test_ag_silo_holds_the_numbers_of_the_thesis() -> None:
     rows = [row for row in printed("ag_silo") if row["dataset"] == "Berka"]
     expected = {(row["method"], "Berka leaking", "gap"): (row["mean"], row["std"]) for row in rows}
-    assert len(expected) == 7 and study.load("ag_silo").reference.values == expected
+    assert len(expected) == 7 and studies.load("ag_silo").reference.values == expected
 
 
 def test_ag_silo_has_the_runs_of_result_silo() -> None:
     for scale in (None, "fifty"):
-        folders = [{job.folder for job in study.plan(study.load(n), scale).jobs} for n in ("ag_silo", "result_silo")]
+        folders = [{job.folder for job in study.plan(studies.load(n), scale).jobs} for n in ("ag_silo", "result_silo")]
         assert folders[0] == folders[1]
     assert len(folders[0]) == 9 * 3 * 50
 
@@ -45,11 +46,11 @@ def test_pnp_holds_the_numbers_of_the_thesis() -> None:
         if row["dataset"] == "Heart":
             label = row["method"] + (" AAggFF-S" if row["setting"]["with_AAggFF"] else "")
             expected[label, "Heart", {"avg": "mean", "worst": "worst10"}[row["metric"]]] = (row["mean"], row["std"])
-    assert len(expected) == 20 and study.load("pnp").reference.values == expected
+    assert len(expected) == 20 and studies.load("pnp").reference.values == expected
 
 
 def test_pnp_exchanges_the_mixing_rule_and_nothing_else() -> None:
-    plan = study.plan(study.load("pnp"), None, ["seeds=1"])
+    plan = study.plan(studies.load("pnp"), None, ["seeds=1"])
     rules = {job.method: job.config.algorithm() for job in plan.jobs}
     bases = ("FedAvg", "FedProx", "FedAdam", "FedYogi", "FedAdagrad", "SuPerFed")
     assert len(rules) == 3 * len(bases)
@@ -68,7 +69,7 @@ def test_pnp_exchanges_the_mixing_rule_and_nothing_else() -> None:
 
 
 def test_cdf_effect_holds_the_numbers_of_the_thesis_and_all_families() -> None:
-    made = study.load("cdf_effect")
+    made = studies.load("cdf_effect")
     assert [entry.keys["method.cdf"] for entry in made.methods] == list(FAMILIES)
     columns = {"avg_AUROC": "mean", "worst_AUROC": "worst10"}
     rows = [row for row in printed("cdf_effect") if row["dataset"] == "Berka"]
@@ -79,7 +80,7 @@ def test_cdf_effect_holds_the_numbers_of_the_thesis_and_all_families() -> None:
 
 
 def test_the_grid_is_that_of_the_thesis_on_seeds_of_its_own() -> None:
-    grid = study.load("silo_grid")
+    grid = studies.load("silo_grid")
     found: dict[str, list[object]] = {}
     for entry in grid.methods:
         found.setdefault(str(entry.keys["method"]), []).extend(v for k, v in entry.keys.items() if k != "method")
@@ -91,14 +92,14 @@ def test_the_grid_is_that_of_the_thesis_on_seeds_of_its_own() -> None:
         "fedmgda": [0.1, 0.5, 1.0],
         "propfair": [2.0, 3.0, 5.0],
     }
-    tables = {seed for name in ("result_silo", "pnp") for seed in study.plan(study.load(name), "fifty").study.seeds}
+    tables = {seed for name in ("result_silo", "pnp") for seed in study.plan(studies.load(name), "fifty").study.seeds}
     assert not set(grid.seeds) & (tables | set(range(1, 51)))
 
 
 @pytest.mark.parametrize("name", ["ag_silo", "pnp", "cdf_effect", "silo_grid"])
 def test_settings_are_those_of_result_silo(name: str) -> None:
-    silo = {entry.label: entry.keys for entry in study.load("result_silo").settings}
-    for job in study.plan(study.load(name)).jobs:
+    silo = {entry.label: entry.keys for entry in studies.load("result_silo").settings}
+    for job in study.plan(studies.load(name)).jobs:
         config = job.config
         assert (config.model, config.split, config.test, config.batch) == ("logreg", "natural", 0.2, 20)
         assert (config.cohort, config.epochs) == ("all", 1)

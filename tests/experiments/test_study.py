@@ -18,7 +18,8 @@ from helpers.invoked import invoke
 from fedchord.check import FedchordError
 from fedchord.experiments import run as runs
 from fedchord.experiments import study
-from fedchord.report import cells, formats
+from fedchord.report import cells, formats, study_table
+from fedchord.thesis import studies
 
 BASE: dict[str, Any] = {
     "title": "Two and two",
@@ -165,12 +166,12 @@ def test_an_unknown_scale_or_study_has_a_nearest_match(tmp_path: Path) -> None:
     with pytest.raises(FedchordError, match="did you mean 'thesis'"):
         plan_of(changed(scale={"small": {}, "thesis": {}}), "tesis")
     with pytest.raises(FedchordError, match="did you mean 'smoke'"):
-        study.load("smok")
+        studies.load("smok")
     with pytest.raises(FedchordError, match="no such file"):
-        study.load(tmp_path / "mine.toml")
+        studies.load(tmp_path / "mine.toml")
     (tmp_path / "mine.toml").write_text("title = ")
     with pytest.raises(FedchordError, match="not valid TOML"):
-        study.load(tmp_path / "mine.toml")
+        studies.load(tmp_path / "mine.toml")
 
 
 def test_methods_of_later_versions_are_skipped_and_named(tmp_path: Path, fake: FakeRuns) -> None:
@@ -183,7 +184,7 @@ def test_methods_of_later_versions_are_skipped_and_named(tmp_path: Path, fake: F
     assert plan.missing == {"Later": "superfed-mm", "Mixed": "aaggff-d"}
     assert {job.method for job in plan.jobs} == {"FedAvg", "FedProx"}
     study.run(plan, tmp_path, say=ignore)
-    table = study.tabulate(plan, tmp_path)
+    table = study_table.tabulate(plan, tmp_path)
     assert [str(cell) for cell in table.rows[2]] == ["Later", "-", "-"]
     assert "not in this version, skipped: Later (superfed-mm), Mixed (aaggff-d)" in table.notes
     content["settings"]["lr"] = -1
@@ -191,9 +192,9 @@ def test_methods_of_later_versions_are_skipped_and_named(tmp_path: Path, fake: F
         plan_of(content)
 
 
-@pytest.mark.parametrize("name", list(study.built_in()))
+@pytest.mark.parametrize("name", list(studies.built_in()))
 def test_built_in_studies_are_sound(name: str) -> None:
-    loaded = study.load(name)
+    loaded = studies.load(name)
     assert loaded.title and loaded.about
     for scale in loaded.scales or [None]:
         plan = study.plan(loaded, scale)
@@ -210,12 +211,12 @@ def test_table3_holds_the_numbers_of_the_thesis() -> None:
         (row["method"], f"{row['dataset']} K={row['setting']['K']}", "swept"): (row["mean"], row["std"])
         for row in printed
     }
-    assert study.load("2_table3").reference.values == expected
+    assert studies.load("2_table3").reference.values == expected
     assert len(expected) == 11 * 6
 
 
 def test_table3_has_the_hyperparameters_of_the_thesis() -> None:
-    thesis = study.plan(study.load("2_table3"), "thesis")
+    thesis = study.plan(studies.load("2_table3"), "thesis")
     for job in thesis.jobs:
         config, training = job.config, job.config.training()
         assert (config.rounds, config.cohort, config.test, config.split, config.split_shards) == (
@@ -246,28 +247,28 @@ def test_table3_has_the_hyperparameters_of_the_thesis() -> None:
 
 def test_the_controls_stand_in_every_table_of_personal_models() -> None:
     for name in ("2_table3", "2_noise", "2_lambda", "2_start"):
-        entries = {entry.label: entry.keys for entry in study.load(name).methods}
+        entries = {entry.label: entry.keys for entry in studies.load(name).methods}
         assert entries["FedAvg-FT"] == {"method": "fedavg-ft", "method.tune_epochs": 5}, name
     for name in ("2_table3", "2_noise"):
-        entries = {entry.label: entry.keys for entry in study.load(name).methods}
+        entries = {entry.label: entry.keys for entry in studies.load(name).methods}
         assert entries["Local"] == {"method": "local"}
         assert entries["FedAvg-FT (last copy)"] == {"method": "fedavg-ft", "method.form": "last"}
 
 
 def test_a_table_of_the_thesis_leads_to_its_study(fake: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     for alias, name in (("2_table6", "2_noise"), ("2_table7", "2_start")):
-        assert study.load(alias) == study.load(name)
+        assert studies.load(alias) == studies.load(name)
         done = invoke("study", "table", alias)
         assert done.exit_code == 0 and done.stderr.splitlines()[0] == f"{alias} is the study {name}"
     for absent, words in (("2_table4", "Dirichlet splits of CIFAR-100 and TinyImageNet"), ("2_table5", "study text")):
         with pytest.raises(FedchordError, match=f"study: table {absent} has no study yet .*{words}") as caught:
-            study.load(absent)
+            studies.load(absent)
         assert "\n" not in str(caught.value)
 
 
 def test_validation_rows_fill_the_column_of_table3(tmp_path: Path) -> None:
     """Without them the column is empty where there are two models, and one line says why."""
-    loaded = study.load("2_table3")
+    loaded = studies.load("2_table3")
     assert loaded.columns == ("swept", "validated")
     assert {job.config.validation for job in study.plan(loaded, "thesis").jobs} == {0.0}
     rows = [{"label": entry.label, **entry.keys} for entry in loaded.methods if entry.label in ("FedAvg", "APFL")]
@@ -277,7 +278,7 @@ def test_validation_rows_fill_the_column_of_table3(tmp_path: Path) -> None:
     for pair, empty in (("validation=0.0", 2), ("validation=0.2", 0)):
         plan = plan_of(content, None, pair)
         study.run(plan, tmp_path, say=ignore)
-        table = study.tabulate(plan, tmp_path)
+        table = study_table.tabulate(plan, tmp_path)
         assert [str(row[2])[:3] for row in table.rows].count("nan") == empty
         told = [note for note in table.notes if "no validated values" in note]
         assert told == (["APFL, Ditto: no validated values: its clients have no validation rows; run it with "
@@ -289,7 +290,7 @@ def test_validation_rows_fill_the_column_of_table3(tmp_path: Path) -> None:
 
 def test_what_is_done_is_skipped(tmp_path: Path, fake: FakeRuns) -> None:
     lines: list[str] = []
-    outcome = study.run(plan_of(), tmp_path, say=lines.append)
+    outcome = study.run(plan_of(), tmp_path, say=lines.append, told=study_table.told)
     assert (outcome.planned, outcome.skipped, outcome.done, outcome.failed) == (8, 0, 8, {})
     assert lines[0] == "[1/8] K=5, FedAvg, seed 1"
     assert lines[1] == "[1/8] K=5, FedAvg, seed 1: top1 mean % 56.00 (12.50) in 0.5 s"
@@ -379,7 +380,7 @@ def rows_of(table: cells.Table) -> list[dict[str, str]]:
 def test_the_table_has_means_and_deviations_over_seeds(tmp_path: Path, fake: FakeRuns) -> None:
     plan = plan_of(None, None, "seeds=1,2,3")
     study.run(plan, tmp_path, say=ignore)
-    table = study.tabulate(plan, tmp_path)
+    table = study_table.tabulate(plan, tmp_path)
     for row, method in zip(rows_of(table), ("fedavg", "fedprox"), strict=True):
         for clients in (5, 8):
             values = [100 * accuracy(method, clients, seed) for seed in (1, 2, 3)]
@@ -393,7 +394,7 @@ def test_reference_numbers_stand_beside_ours(tmp_path: Path, fake: FakeRuns) -> 
     values = {"FedAvg": {"K=5": [95.69, 2.39]}, "FedProx": {"K=5": 96}}
     plan = plan_of(changed(reference={"source": "paper", "about": "table 3", "values": values}))
     study.run(plan, tmp_path, say=ignore)
-    table = study.tabulate(plan, tmp_path)
+    table = study_table.tabulate(plan, tmp_path)
     assert [head.name for head in table.heads] == ["method", "K=5", "K=5 paper", "K=8"]
     first, second = rows_of(table)
     assert (first["K=5 paper"], first["K=5 paper std"], second["K=5 paper std"]) == ("95.69", "2.39", "")
@@ -405,19 +406,19 @@ def test_reference_numbers_of_several_columns(tmp_path: Path, fake: FakeRuns) ->
     values = {"FedAvg": {"K=8": {"worst10": [48.06, 25.15]}}}
     plan = plan_of(changed(columns=["mean", "worst10"], reference={"source": "paper", "values": values}))
     study.run(plan, tmp_path, say=ignore)
-    table = study.tabulate(plan, tmp_path)
+    table = study_table.tabulate(plan, tmp_path)
     assert [head.name for head in table.heads][-2:] == ["K=8 top1 worst10 %", "K=8 top1 worst10 % paper"]
     assert rows_of(table)[0]["K=8 top1 worst10 % paper"] == "48.06"
 
 
 def test_missing_cells_are_dashes_and_counted(tmp_path: Path, fake: FakeRuns) -> None:
     plan = plan_of(None, None, "seeds=1,2,3")
-    empty = study.tabulate(plan, tmp_path)
+    empty = study_table.tabulate(plan, tmp_path)
     assert [str(cell) for cell in empty.rows[0]] == ["FedAvg", "-", "-"]
     assert f"missing: 12 of 12 runs in {tmp_path}" in empty.notes
     study.run(plan_of(None, None, "seeds=1,2"), tmp_path, only=["FedAvg", "K=5"], say=ignore)
     study.run(plan_of(None, None, "seeds=1"), tmp_path, only=["FedAvg", "K=8"], say=ignore)
-    partial = study.tabulate(plan, tmp_path)
+    partial = study_table.tabulate(plan, tmp_path)
     assert [str(cell) for cell in partial.rows[0]] == ["FedAvg", "57.50 (2.12)*", "59.00 (12.50)†*"]
     assert f"missing: 9 of 12 runs in {tmp_path}" in partial.notes
     assert "* fewer than the 3 seeds planned" in partial.notes
@@ -430,8 +431,8 @@ def test_the_table_of_some_rows_and_columns(tmp_path: Path, fake: FakeRuns) -> N
     assert ran.exit_code == 0 and ran.stdout.splitlines()[-1].endswith(
         f"--out {out} --only k=8"
     )  # its column, all rows
-    whole = study.tabulate(plan_of(), Path(out))
-    part = study.tabulate(study.narrowed(plan_of(), ["k=8"]), Path(out))
+    whole = study_table.tabulate(plan_of(), Path(out))
+    part = study_table.tabulate(study.narrowed(plan_of(), ["k=8"]), Path(out))
     assert [head.name for head in part.heads] == ["method", "K=8"] and len(part.rows) == len(whole.rows) == 2
     assert [row[1] for row in part.rows] == [row[2] for row in whole.rows]
     assert f"missing: 2 of 4 runs in {out}" in part.notes and f"missing: 6 of 8 runs in {out}" in whole.notes
@@ -444,7 +445,7 @@ def test_the_table_of_some_rows_and_columns(tmp_path: Path, fake: FakeRuns) -> N
 def test_one_seed_has_its_spread_over_clients(tmp_path: Path, fake: FakeRuns) -> None:
     plan = plan_of(None, None, "seeds=1")
     study.run(plan, tmp_path, say=ignore)
-    table = study.tabulate(plan, tmp_path)
+    table = study_table.tabulate(plan, tmp_path)
     assert str(table.rows[0][1]) == "56.00 (12.50)"
     assert "one seed: in brackets the std over clients (ddof 0)" in table.notes
 
@@ -465,7 +466,7 @@ def test_references_go_below_where_the_terminal_is_narrow(tmp_path: Path, fake: 
     values = {"FedAvg": {"K=5": [95.69, 2.39]}}
     plan = plan_of(changed(reference={"source": "paper", "values": values}))
     study.run(plan, tmp_path, say=ignore)
-    table = study.tabulate(plan, tmp_path)
+    table = study_table.tabulate(plan, tmp_path)
     console = Console(width=200, file=io.StringIO())
     with console.capture() as taken:
         console.print(formats.rich_table(table, stacked=True))
@@ -518,7 +519,7 @@ def test_real_runs_are_resumed_to_the_same_result_and_not_redone(tmp_path: Path)
         straight = json.loads((tmp_path / "b" / folder.name / "summary.json").read_text())
         assert resumed["metrics"] == straight["metrics"] and resumed["per_client"] == straight["per_client"]
     values = json.loads((first / "summary.json").read_text())["per_client"]["top1"]
-    row = rows_of(study.tabulate(plan, tmp_path / "a"))[0]
+    row = rows_of(study_table.tabulate(plan, tmp_path / "a"))[0]
     assert float(row["top1 mean %"]) == pytest.approx(100 * statistics.fmean(values))
     assert float(row["top1 mean % std"]) == pytest.approx(100 * statistics.pstdev(values))
 

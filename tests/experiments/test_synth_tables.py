@@ -107,7 +107,7 @@ def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables") / "run"
     pairs = ["method=fedevg-tables", "data=heart", "cohort=all", "rounds=1", "executor=serial", "judge.privacy=true"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedchord.experiments.config.load_source", lambda *arguments: table())
+        patch.setattr("fedchord.experiments.build.load_source", lambda *arguments: table())
         config = RunConfig.from_pairs([*pairs, "judge.features=classifier", f"out={folder}"])
         federation = config.federation()
         federation.columns["x"][federation.test.rows[0], 0] = 50.0

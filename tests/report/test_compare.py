@@ -19,7 +19,7 @@ from fedchord.check import FedchordError
 from fedchord.experiments import reading, study
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
-from fedchord.report import compare, tables, words
+from fedchord.report import compare, study_table, tables, words
 
 
 def write_run(folder: Path, top1: list[float | None], loss: list[float] | None = None, **keys: Any) -> Path:
@@ -295,7 +295,7 @@ def test_a_study_says_why_its_validated_column_is_empty(tmp_path):
     made = study.plan(study.parse("t", {"columns": ["mean", "validated"], "settings": keys, "method": rows}))
     study.run(made, tmp_path, say=lambda line: None)
     reason = "its clients have no validation rows; run it with validation=0.1"
-    notes = [note for note in study.tabulate(made, tmp_path).notes if "validated values" in note]
+    notes = [note for note in study_table.tabulate(made, tmp_path).notes if "validated values" in note]
     assert notes == [f"ditto: no validated values: {reason}"]
 
 

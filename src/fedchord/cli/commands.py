@@ -257,15 +257,17 @@ def study_run(
       fedchord study run my-study.toml --out runs/mine executor=serial
     """
     from fedchord.experiments import progress, study
+    from fedchord.report.study_table import told
+    from fedchord.thesis import studies
 
-    plan = study.plan(study.load(name), scale, pairs or ())
+    plan = study.plan(studies.load(name), scale, pairs or ())
     _say_alias(name, plan.study.name)
     folder = out or Path("runs") / plan.study.name
     for label, rule in plan.missing.items():
         typer.echo(f"{label}: method {rule} is not in this version; its row is skipped", err=True)
     shown = progress.for_stream(sys.stderr) if sys.stderr.isatty() else progress.Silent()
     say = shown.say if sys.stderr.isatty() else _say
-    outcome = study.run(plan, folder, only or (), say, shown)
+    outcome = study.run(plan, folder, only or (), say, shown, told)
     again = study.command("run", plan, name, folder, only or (), pairs or ())
     columns = [label for label in only or () if label.lower() in {s.label.lower() for s in plan.study.settings}]
     code = _close(outcome, plan, again, study.command("table", plan, name, folder, columns))
@@ -274,7 +276,7 @@ def study_run(
 
 
 def _say_alias(name: str, known: str) -> None:
-    from fedchord.experiments.study_file import ALIASES
+    from fedchord.thesis.studies import ALIASES
 
     if name in ALIASES:
         typer.echo(f"{name} is the study {known}", err=True)
@@ -319,15 +321,17 @@ def study_table(
     """
     from fedchord.check import one_of
     from fedchord.experiments import study
+    from fedchord.report import study_table
     from fedchord.report.formats import FORMATS
+    from fedchord.thesis import studies
 
     one_of("study table", "format", form, FORMATS)
-    asked = study.load(name)
+    asked = studies.load(name)
     _say_alias(name, asked.name)
     folder = out or Path("runs") / asked.name
     if scale is None and not pairs:
         scale, pairs = study.recorded(folder)
-    show(study.tabulate(study.narrowed(study.plan(asked, scale, pairs or ()), only or ()), folder), form)
+    show(study_table.tabulate(study.narrowed(study.plan(asked, scale, pairs or ()), only or ()), folder), form)
 
 
 def study_list() -> None:
@@ -336,17 +340,9 @@ def study_list() -> None:
     \b
       fedchord study list
     """
-    from fedchord.experiments import study
+    from fedchord.cli.listing import studies
 
-    for name, path in study.built_in().items():
-        plan = study.plan(study.load(path))
-        rows, columns = len(plan.study.methods), len(plan.study.settings)
-        later = f" ({len(plan.missing)} methods are not in this version)" if plan.missing else ""
-        seeds = len({job.seed for job in plan.jobs})
-        parts = [(rows, "method"), (columns, "setting"), (seeds, "seed")]
-        size = " x ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in parts)
-        count = f"{len(plan.jobs)} runs: {size}{later}"
-        typer.echo(f"{name}\n  {plan.study.title}\n  {count}")
+    typer.echo("\n".join(studies()))
 
 
 def show(made: Table, form: str = "rich") -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from fedchord import paths
 from fedchord.check import FedchordError, fail
 from fedchord.data.federation import DataSet
 
@@ -19,7 +20,9 @@ class Source:
     `files` lists what is expected under the data root: for each file the accepted places, the usual one first; a place
     with a `*` stands for all files it matches, of which there must be one. `rows` and `holdout` are the official
     numbers of training and test rows; files with fewer rows load, and say so. `skips`: the data are made of many files,
-    and `load` takes `skip_damaged`. `augments`: the data set knows how to vary its pictures in training.
+    and `load` takes `skip_damaged`. `augments`: the data set knows how to vary its pictures in training. `natural`: it
+    has clients of its own, which are used unless a split is named. `table`: its rows are vectors of features. `model`:
+    the one it is learned with unless another is named.
     """
 
     name: str
@@ -34,6 +37,9 @@ class Source:
     embedded: bool = False
     skips: bool = False
     augments: bool = False
+    natural: bool = False
+    table: bool = False
+    model: str = "twonn"
 
     @property
     def folder(self) -> str:
@@ -42,13 +48,13 @@ class Source:
 
     def missing(self, root: Path) -> list[str]:
         """The expected files that are not there, by their usual names."""
-        return [places[0] for places in self.files if not any(_first(root, place) for place in places)]
+        return paths.missing(root, self.files)
 
     def locate(self, root: Path, file: str) -> Path:
         """The path of one expected file, given by its usual name."""
         places = next(places for places in self.files if places[0] == file)
         for place in places:
-            found = _first(root, place)
+            found = paths.first(root, place)
             if found is not None:
                 return found
         raise self.absent(root, [file])
@@ -69,10 +75,3 @@ class Source:
             f"{self.title}: {rows} training and {holdout} test rows, not the official {official}; "
             "results are not comparable with published ones."
         )
-
-
-def _first(root: Path, place: str) -> Path | None:
-    """A file at a place, or one that matches it where it holds a `*`."""
-    if "*" in place:
-        return next((path for path in root.glob(place) if path.is_file()), None)
-    return root / place if (root / place).is_file() else None

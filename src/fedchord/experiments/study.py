@@ -1,4 +1,4 @@
-"""A study: methods x settings x seeds (see study_file.py), each run in its own folder, and one table of them all."""
+"""A study: methods x settings x seeds (see study_file.py), each run in its own folder."""
 
 from __future__ import annotations
 
@@ -17,20 +17,16 @@ from fedchord.check import FedchordError, require, unknown
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.reading import Run, check_layout, read
 from fedchord.experiments.settings import parse_pairs
-from fedchord.experiments.study_file import Keys, Study, built_in, load, parse, seeds_of
-from fedchord.report import notes as written
-from fedchord.report.cells import DAGGER, DASH, Cell, Head, Table, cell_of, estimate, head_of, mark_best
-from fedchord.report.rows import Group
+from fedchord.experiments.study_file import Keys, Study, load, parse, seeds_of
 
 if TYPE_CHECKING:
     from fedchord.experiments.progress import Progress
 
-__all__ = ["Job", "Outcome", "Plan", "Study", "built_in", "command", "load", "parse", "plan", "run", "tabulate"]
+__all__ = ["Job", "Outcome", "Plan", "Study", "command", "load", "parse", "plan", "run"]
 
 PLANNED: frozenset[str] = frozenset()
 """Rules that a later version will have; a study may name them already, and its rows are skipped until then."""
 RECORD = "study.json"
-FEWER = "*"
 
 
 @dataclass(frozen=True)
@@ -166,10 +162,12 @@ def run(
     only: Sequence[str] = (),
     say: Callable[[str], None] = print,
     progress: Progress | None = None,
+    told: Callable[[Study, Mapping[str, Any]], str] | None = None,
 ) -> Outcome:
     """Run what is not done yet, each run into its own folder; what was interrupted goes on where it stopped.
 
-    A run that fails does not stop the others. `only` picks rows and columns by label.
+    A run that fails does not stop the others. `only` picks rows and columns by label; `told` says in a few words what
+    came of a run, by its summary.
     """
     jobs = picked(study_plan, only)
     waiting = [job for job in jobs if not is_done(out / job.folder)]
@@ -181,7 +179,7 @@ def run(
             summary = _attempt(job, out / job.folder, line, outcome, say, progress)
             if summary is not None:
                 outcome.done += 1
-                say(f"{line}: {_told(study_plan.study, summary)}")
+                say(f"{line}: {told(study_plan.study, summary) if told else 'done'}")
     except KeyboardInterrupt:
         outcome.interrupted = True
     return outcome
@@ -243,17 +241,6 @@ def narrowed(study_plan: Plan, only: Sequence[str]) -> Plan:
     return replace(study_plan, study=replace(study, methods=methods, settings=settings), jobs=tuple(jobs))
 
 
-def _told(study: Study, summary: Mapping[str, Any]) -> str:
-    """The study's own numbers of one run, in a few words."""
-    done = Run(Path(), {}, dict(summary))
-    parts = []
-    for column in study.columns:
-        metric, name = study.number(column)
-        value = cell_of(estimate([done], metric, name), metric, name)
-        parts.append(f"{head_of(metric, name)} {value}")
-    return ", ".join(parts) + f" in {float(summary.get('seconds', {}).get('total', 0)):.1f} s"
-
-
 def _record(study_plan: Plan, out: Path) -> None:
     """Write down at which scale and with which changes the study was run last, for the table."""
     out.mkdir(parents=True, exist_ok=True)
@@ -268,12 +255,13 @@ def recorded(out: Path) -> tuple[str | None, list[str]]:
     """The scale and the changes of the last run into a folder."""
     try:
         record = json.loads((out / RECORD).read_text(encoding="utf-8"))
-        return record["scale"] or None, [f"{key}={_text(value)}" for key, value in record["changes"].items()]
+        return record["scale"] or None, [f"{key}={written(value)}" for key, value in record["changes"].items()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None, []
 
 
-def _text(value: Any) -> str:
+def written(value: Any) -> str:
+    """A run key's value as it is written on the command line."""
     return (
         ",".join(str(v) for v in value)
         if isinstance(value, list)
@@ -292,63 +280,3 @@ def command(
     words += ["--scale", study_plan.scale] if what == "run" and study_plan.scale not in ("", "small") else []
     words += [word for label in only for word in ("--only", label)]
     return shlex.join([*words, *pairs])
-
-
-# -- the table -----------------------------------------------------------------------------------------------------
-
-
-def tabulate(study_plan: Plan, out: Path) -> Table:
-    """Methods down, settings across: mean (spread), best in bold, reference numbers beside ours, what is missing."""
-    study, found = study_plan.study, study_plan.runs(out)
-    seeds = len({job.seed for job in study_plan.jobs})
-    heads, columns = [Head("method")], [[Cell(entry.label) for entry in study.methods]]
-    for setting in study.settings:
-        for column in study.columns:
-            cells = [
-                _cell(study, found.get((entry.label, setting.label), []), column, seeds) for entry in study.methods
-            ]
-            which = study.number(column)
-            title = " ".join(part for part in (setting.label, head_of(*which)) if part)
-            short = setting.label if setting.label and len(study.columns) == 1 else title
-            heads.append(Head(short, numbers=True))
-            columns.append(mark_best(cells, *which))
-            beside = [study.reference.values.get((entry.label, setting.label, column)) for entry in study.methods]
-            if any(pair is not None for pair in beside):
-                heads.append(Head(f"{short} {study.reference.source}", numbers=True, aside=study.reference.source))
-                columns.append([Cell("", *pair) if pair is not None else Cell(DASH) for pair in beside])
-    notes = _notes(study_plan, found, out)
-    return Table(tuple(heads), tuple(zip(*columns, strict=True)), tuple(notes), study.title)
-
-
-def _cell(study: Study, runs: Sequence[Run], column: str, seeds: int) -> Cell:
-    metric, name = study.number(column)
-    found = estimate(runs, metric, name, study.spread) if runs else None
-    cell = cell_of(found, metric, name)
-    marks = DAGGER if seeds > 1 and found is not None and found.over == "clients" and study.spread == "seeds" else ""
-    marks += FEWER if 0 < len(runs) < seeds else ""
-    return replace(cell, mark=marks)
-
-
-def _notes(study_plan: Plan, found: Mapping[tuple[str, str], list[Run]], out: Path) -> list[str]:
-    study = study_plan.study
-    numbers = ", ".join(head_of(*study.number(column)) for column in study.columns)
-    changes = ", ".join(f"{key}={_text(value)}" for key, value in study_plan.changes.items())
-    here, planned = sum(len(runs) for runs in found.values()), len(study_plan.jobs)
-    seeds = len({job.seed for job in study_plan.jobs})
-    notes = [f"{numbers}; bold: the best of its column", *written.spread_notes(found.values(), study.spread)]
-    if any(name == "validated" for _, name in map(study.number, study.columns)):
-        notes += written.unvalidated([Group(tuple(runs)) for runs in found.values()], [label for label, _ in found])
-    if any(len(runs) < seeds for runs in found.values()):
-        notes.append(f"{FEWER} fewer than the {seeds} seeds planned")
-    if changes:
-        notes.append(f"scale {study_plan.scale or 'as written'}: {changes}")
-    if study.reference.values:
-        notes.append(f"{study.reference.source}: {study.reference.about or 'numbers as printed there'}")
-    if study_plan.missing:
-        names = ", ".join(f"{label} ({rule})" if rule != label else label for label, rule in study_plan.missing.items())
-        notes.append(f"not in this version, skipped: {names}")
-    if here < planned:
-        notes.append(f"missing: {planned - here} of {planned} runs in {out}")
-    cells = [(Group(tuple(runs)), labels) for labels, runs in found.items()]
-    names_ = [(method, setting or method, f"{method}, {setting}".rstrip(", ")) for _, (method, setting) in cells]
-    return notes + written.protocol([g for g, _ in cells], names_)

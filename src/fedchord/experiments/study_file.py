@@ -23,6 +23,19 @@
     "K=50" = [95.13, 2.67]               # of the first column; of several: { mean = [..], worst10 = [..] }
 
 Run keys are joined in the order settings, setting, method, `in`, scale, command line; the later one counts.
+
+What several studies have is written once:
+
+    include = ["result_silo", "shared/fair"]   # other files, without .toml: of this folder, or built in
+    methods = ["FedAvg", "set:cdf", "Mine"]    # rows by name, and all rows of a set, in this order
+    [row]                                      # rows by name; one of an included file is changed, not replaced
+    FedAvg = { lr = 0.1 }
+    Mine = { like = "FedAvg", mixing = "term" }   # begins as another row
+    [set]
+    mine = ["FedAvg", "Mine"]
+
+A file stands on top of what it includes: settings, scales and rows are joined key by key, all else is taken whole, and
+its own rows (`methods`, [[method]]) take the place of the included ones. Seeds may be a range: "1-50".
 """
 
 from __future__ import annotations
@@ -30,24 +43,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fedchord.check import number, one_of, require, unknown, whole
+from fedchord.check import fail, number, one_of, require, unknown, whole
 from fedchord.experiments.columns import COLUMNS, SAMPLES, SPREADS
-from fedchord.experiments.settings import flatten, read_toml
+from fedchord.experiments.settings import flatten
+from fedchord.experiments.study_rows import read, rows
 from fedchord.metrics import METRICS
 
-ALIASES = {"2_table6": "2_noise", "2_table7": "2_start"}
-"""Tables of the thesis whose study has another name."""
-ABSENT = {
-    "2_table4": "Dirichlet splits of CIFAR-100 and TinyImageNet; the nearest is 2_table3 with other settings",
-    "2_table5": "LEAF; its Shakespeare part is study text, FEMNIST has none",
-}
-"""Tables of the thesis without a study, and what there is instead."""
-
-KEYS = ("title", "about", "metric", "columns", "spread", "seeds", "settings", "method", "setting", "scale", "reference")
+KEYS = (
+    *("title", "about", "include", "metric", "columns", "spread", "seeds", "settings", "methods", "method", "row"),
+    *("set", "setting", "scale", "reference"),
+)
 
 Keys = dict[str, Any]
 
@@ -93,23 +101,9 @@ class Study:
         return other or self.metric, name
 
 
-def built_in() -> dict[str, Path]:
-    """The studies that come with the package, by name."""
-    files = [Path(str(entry)) for entry in resources.files("fedchord.thesis.studies").iterdir()]
-    return {path.stem: path for path in sorted(files) if path.suffix == ".toml"}
-
-
-def load(name: str | Path) -> Study:
-    """A study from a file, or a built-in one by its name or that of its table in the thesis."""
-    path = Path(name)
-    if path.suffix == ".toml" or path.is_file():
-        return parse(path.stem, read_toml(path))
-    known = built_in()
-    name = ALIASES.get(str(name), name)
-    require(str(name) not in ABSENT, "study", f"table {name} has no study yet ({ABSENT.get(str(name))})")
-    if str(name) not in known:
-        raise unknown("study", str(name), known)
-    return parse(str(name), read_toml(known[str(name)]))
+def load(path: str | Path, library: Path | None = None) -> Study:
+    """A study from a file; what it includes is looked for beside it, then in the library."""
+    return parse(Path(path).stem, read(Path(path), library))
 
 
 def parse(name: str, content: Mapping[str, Any]) -> Study:
@@ -129,7 +123,8 @@ def parse(name: str, content: Mapping[str, Any]) -> Study:
         if plain not in COLUMNS:
             raise unknown(f"column of {owner}", plain, COLUMNS)
     require(len(columns) > 0, owner, "columns must name at least one")
-    methods, settings = _entries(owner, content, "method"), _entries(owner, content, "setting")
+    methods = _entries(owner, rows(owner, content), "method")
+    settings = _entries(owner, _list(owner, content, "setting", []), "setting")
     require(len(methods) > 0, owner, "needs at least one [[method]]")
     settings = settings or (Entry("", {}),)
     study = Study(
@@ -144,7 +139,7 @@ def parse(name: str, content: Mapping[str, Any]) -> Study:
         methods=methods,
         settings=settings,
         scales={
-            k: _run_keys(owner, f"scale.{k}", v) for k, v in _table(owner, "scale", content.get("scale", {})).items()
+            name: _scale(owner, name, keys) for name, keys in _table(owner, "scale", content.get("scale", {})).items()
         },
         reference=_reference(owner, content.get("reference", {}), methods, settings, columns),
     )
@@ -157,9 +152,9 @@ def parse(name: str, content: Mapping[str, Any]) -> Study:
     return study
 
 
-def _entries(owner: str, content: Mapping[str, Any], kind: str) -> tuple[Entry, ...]:
+def _entries(owner: str, written: Sequence[Any], kind: str) -> tuple[Entry, ...]:
     found: dict[str, Entry] = {}
-    for values in _list(owner, content, kind, []):
+    for values in written:
         keys = dict(_table(owner, kind, values))
         inside = _table(owner, f"{kind} in", keys.pop("in", {})) if kind == "method" else {}
         label = keys.pop("label", keys.get("method") if kind == "method" else None)
@@ -209,6 +204,11 @@ def _run_keys(owner: str, name: str, value: Any) -> Keys:
     return keys
 
 
+def _scale(owner: str, name: str, value: Any) -> Keys:
+    keys = _run_keys(owner, f"scale.{name}", value)
+    return keys | ({"seeds": list(seeds_of(owner, keys["seeds"]))} if "seeds" in keys else {})
+
+
 def _table(owner: str, name: str, value: Any) -> dict[str, Any]:
     require(isinstance(value, dict), owner, f"{name} must be a table, got {value!r}")
     return dict(value)
@@ -221,14 +221,13 @@ def _list(owner: str, content: Mapping[str, Any], name: str, default: list[Any])
 
 
 def seeds_of(owner: str, value: Any) -> tuple[int, ...]:
-    """Seeds from a file ([1, 2]) or the command line (1,2)."""
+    """Seeds from a file ([1, 2]) or as text (1,2 or 1-50)."""
     if isinstance(value, str):
-        require(
-            re.fullmatch(r"\[?\s*\d+(\s*,\s*\d+)*\s*\]?", value) is not None,
-            owner,
-            f"seeds must be like 1,2,3, got {value!r}",
-        )
-        value = [int(part) for part in re.findall(r"\d+", value)]
+        parts = re.fullmatch(r"\[?\s*(\d+(-\d+)?(\s*,\s*\d+(-\d+)?)*)\s*\]?", value)
+        if parts is None:
+            raise fail(owner, f"seeds must be like 1,2,3, got {value!r}")
+        ends = [[int(end) for end in part.split("-")] for part in parts[1].split(",")]
+        value = [seed for pair in ends for seed in range(pair[0], pair[-1] + 1)]
     seeds = value if isinstance(value, list) else [value]
     require(
         len(seeds) > 0 and len(set(seeds)) == len(seeds), owner, f"seeds must be different whole numbers, got {seeds}"

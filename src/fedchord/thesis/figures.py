@@ -19,7 +19,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from fedchord.check import fail, unknown
 from fedchord.experiments import study
 from fedchord.report.plots import SUFFIXES
-from fedchord.thesis import figure_data, figure_draw, figure_fair, figure_land
+from fedchord.report.study_table import told
+from fedchord.thesis import figure_data, figure_draw, figure_fair, figure_land, studies
 from fedchord.thesis.figure_data import Cells
 from fedchord.thesis.figure_draw import Drawing
 
@@ -169,10 +170,10 @@ def make(
     kind = find(name)
     if to is not None and to.suffix.lower() not in SUFFIXES:
         raise fail("figure", f"the file must end in {', '.join(SUFFIXES)}, got {str(to)!r}")
-    whole = study.plan(study.load(kind.study), scale, pairs)
+    whole = study.plan(studies.load(kind.study), scale, pairs)
     plan = replace(whole, jobs=tuple(study.picked(whole, _asked(whole, only, kind.only))))
     folder = out or Path("runs") / kind.study
-    outcome = study.run(plan, folder, say=say, progress=progress)
+    outcome = study.run(plan, folder, say=say, progress=progress, told=told)
     if outcome.failed or outcome.interrupted:
         return Made((), outcome, plan, folder)
     drawn = kind.draw(plan.runs(folder))

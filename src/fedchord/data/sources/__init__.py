@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from fedchord.data.sources import (
     speechcommands,
     tinyimagenet,
 )
+from fedchord.paths import data_root
 
 __all__ = ["SOURCES", "Source", "data_root", "load", "status"]
 
@@ -39,15 +39,6 @@ SOURCES: dict[str, Source] = {
         *reddit.SOURCES.values(),
     )
 }
-
-
-def data_root() -> Path:
-    """The folder of the data sets: FEDCHORD_DATA, or else fedchord/ in the user's cache folder."""
-    chosen = os.environ.get("FEDCHORD_DATA")
-    if chosen:
-        return Path(chosen).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "fedchord"
 
 
 def load(name: str, root: str | Path | None = None, skip_damaged: bool = False) -> DataSet:

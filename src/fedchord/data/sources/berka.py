@@ -209,6 +209,8 @@ def _source(name: str, title: str) -> Source:
         home="https://sorry.vse.cz/~berka/challenge/pkdd1999/data_berka.zip (also in the Internet Archive)",
         load=partial(_load, name=name),
         classes=2,
+        natural=True,
+        table=True,
         rows=621,
         files=(
             *((f"berka/{table}.asc",) for table in _TABLES if table != "trans"),

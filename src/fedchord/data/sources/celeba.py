@@ -171,6 +171,7 @@ def _source(files: tuple[tuple[str, ...], ...]) -> Source:
         load=read,
         skips=True,
         classes=2,
+        natural=True,
         rows=200288,
         files=files,
     )

@@ -52,6 +52,7 @@ SOURCE = Source(
     home=f"{HOME} (data/femnist)",
     load=_load,
     classes=CLASSES,
+    natural=True,
     rows=805263,
     files=tuple(places("femnist", part) for part in ("train", "test")),
 )

@@ -108,6 +108,8 @@ SOURCE = Source(
     home="https://archive.ics.uci.edu/dataset/45/heart+disease",
     load=_load,
     classes=2,
+    natural=True,
+    table=True,
     rows=920,
     files=tuple((_file(hospital),) for hospital in HOSPITALS),
 )

@@ -103,6 +103,7 @@ SOURCE = Source(
     skips=True,
     augments=True,
     classes=len(KINDS),
+    natural=True,
     rows=23247,
     files=((TABLE,), (f"{PICTURES}/*.jpg",)),
 )

@@ -73,6 +73,7 @@ SOURCE = Source(
     home="https://github.com/curai/medical-question-pair-dataset (mqp.csv) and a lower-case BERT's folder (vocab.txt)",
     load=_load,
     classes=2,
+    natural=True,
     rows=3048,
     files=(("mqp/mqp.csv",), ("mqp/vocab.txt", "wordpiece/vocab.txt")),
 )

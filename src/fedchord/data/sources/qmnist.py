@@ -60,6 +60,7 @@ SOURCE = Source(
     home="https://github.com/facebookresearch/qmnist",
     load=_load,
     classes=10,
+    natural=True,
     rows=60000,
     holdout=60000,
     files=tuple(

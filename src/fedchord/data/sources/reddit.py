@@ -135,6 +135,8 @@ def _source(name: str, title: str, licence: str, home: str, rows: int) -> Source
         home=home,
         load=partial(_load, name),
         classes=SIZE,
+        natural=True,
+        model="lstm-words",
         rows=rows,
         files=tuple(places(name, part) for part in ("train", "test")),
     )

@@ -62,6 +62,8 @@ SOURCE = Source(
     home=f"{HOME} (data/shakespeare)",
     load=_load,
     classes=len(ALPHABET),
+    natural=True,
+    model="lstm-characters",
     rows=4226158,
     files=tuple(places("shakespeare", part) for part in ("train", "test")),
 )

@@ -1,0 +1,147 @@
+"""What fits what in the settings of a run: every mistake is told here, in one line, before any work is done."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import torch
+
+from fedchord import check, models
+from fedchord.check import fail, require, unknown
+from fedchord.core.rules import Algorithm
+from fedchord.data import PARTITIONS, SOURCES
+from fedchord.data.noise import KINDS
+from fedchord.data.split import split_sizes
+from fedchord.engine.executors import EXECUTORS
+from fedchord.evaluation.newcomers import count
+from fedchord.evaluation.sweep import check_lambdas
+from fedchord.experiments.build import method_model
+from fedchord.experiments.files import is_file
+from fedchord.synthetic.features import check_features
+from fedchord.synthetic.share import ADDS
+
+if TYPE_CHECKING:
+    from fedchord.experiments.config import RunConfig
+
+
+def check_run(config: RunConfig) -> None:
+    """Every check of a run's settings, the types of which are known to be right."""
+    for step in (_names, _numbers, _noise, _newcomers, _synthetic, _clients, _line):
+        step(config)
+
+
+def _names(config: RunConfig) -> None:
+    _flags(config.algorithm())
+    if not is_file(config.data) and config.data not in SOURCES:
+        raise unknown("data set", config.data, SOURCES)
+    if config.skip_damaged and not (config.data in SOURCES and SOURCES[config.data].skips):
+        able = ", ".join(name for name, source in SOURCES.items() if source.skips)
+        raise fail("run", f"data.skip_damaged is for data of many files ({able}), got data={config.data}")
+    if config.augment and not (config.data in SOURCES and SOURCES[config.data].augments):
+        able = ", ".join(name for name, source in SOURCES.items() if source.augments)
+        raise fail("run", f"augment is for {able}, got data={config.data}")
+    if config.model is not None:
+        models.check_name(config.model)
+        _network(config, config.model.partition(":")[0])
+    if config.split is not None and config.split not in PARTITIONS:
+        raise unknown("split", config.split, PARTITIONS)
+    if config.noise is not None and config.noise not in ("none", *KINDS):
+        raise unknown("noise", config.noise, ("none", *KINDS))
+    check.one_of("run", "executor", config.executor, EXECUTORS)
+    device = re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device)
+    require(device is not None, "run", f"device must be auto, cpu or cuda, got {config.device!r}")
+
+
+def _network(config: RunConfig, model: str) -> None:
+    """A method that draws from a network trains that kind of network, and no other method does."""
+    usual = method_model(config)
+    if usual in models.GENERATIVE:
+        require(model == usual, "run", f"{config.method} trains the network {usual}, got model={config.model}")
+    elif model in models.GENERATIVE:
+        raise fail("run", f"model={config.model} is for fed{model}, got method={config.method}")
+
+
+def _numbers(config: RunConfig) -> None:
+    config.training()
+    config.partition()
+    split_sizes(torch.ones(1, dtype=torch.int64), config.test, config.validation)
+    check.positive("run", "test", config.test)
+    lowest = {"workers": 1, "eval_every": 0, "checkpoint_every": 0}
+    for name, low in lowest.items():
+        if getattr(config, name) is not None:
+            check.whole("run", name, getattr(config, name), low)
+
+
+def _noise(config: RunConfig) -> None:
+    noisy = config.noise not in (None, "none")
+    if config.noise_rate is None:
+        require(not noisy, "run", f"noise.rate is needed with noise={config.noise}")
+        return
+    rate = check.between("run", "noise.rate", config.noise_rate, 0, 1)
+    require(noisy or rate == 0, "run", f"noise.rate is {rate:g}, but noise is not chosen (pair or symmetric)")
+
+
+def _newcomers(config: RunConfig) -> None:
+    if config.newcomer_epochs is not None:
+        check.whole("run", "newcomer_epochs", config.newcomer_epochs)
+        require(bool(config.newcomers), "run", "newcomer_epochs is given, but there are no newcomers")
+    if not config.newcomers:
+        return
+    model = config.algorithm().outcome == "model"
+    require(model, "run", f"newcomers need a method that ends with a model, got {config.method}")
+    count(config.newcomers, sys.maxsize)  # the range; how many there are of is known later
+
+
+def _synthetic(config: RunConfig) -> None:
+    """Keys about a synthetic set that is used, and about one that is made."""
+    if config.synthetic is None:
+        for key in ("add", "least"):
+            given = getattr(config, f"synthetic_{key}") is not None
+            require(not given, "run", f"synthetic.{key} is given, but no synthetic set is")
+    check.one_of("run", "synthetic.add", config.synthetic_add or "all", ADDS)
+    if config.synthetic_least is not None:
+        check.whole("run", "synthetic.least", config.synthetic_least, 1)
+        few = config.synthetic_add in ("poor", "missing")
+        require(few, "run", "synthetic.least needs synthetic.add=poor or missing")
+    for name in ("judge", "judge_steps", "judge_features", "judge_privacy"):
+        if getattr(config, name) is not None and config.algorithm().outcome == "model":
+            raise fail("run", f"{name.replace('_', '.')} needs a method that ends with samples, got {config.method}")
+    config.judged_by()
+    if config.judge_features is not None:
+        check_features(config.judge_features)
+
+
+def _clients(config: RunConfig) -> None:
+    plan, made = config.plan(), config.choices()
+    if made["clients"] == "all":
+        require(made["split"] == "natural", "run", f"clients=all needs split=natural, got split={made['split']}")
+        return
+    clients = check.whole("run", "clients", made["clients"], 1)
+    if made["split"] != "natural":
+        plan.size(clients - count(config.newcomers or 0, clients))
+
+
+def _line(config: RunConfig) -> None:
+    """Keys about the line between two models: where it is measured, and from which round on it is trained."""
+    if config.sweep_lambdas is not None:
+        check_lambdas(config.sweep_lambdas, "sweep.lambdas")
+        rising = all(a < b for a, b in zip(config.sweep_lambdas, config.sweep_lambdas[1:], strict=False))
+        require(rising, "sweep.lambdas", f"every lambda must be above the one before, got {config.sweep_lambdas}")
+    begin = getattr(config.algorithm().client, "start_round", None)
+    require(
+        begin is None or begin < config.rounds,
+        "run",
+        f"method.start_round must be below the number of rounds, {config.rounds} (they count from 0), got {begin}",
+    )
+
+
+def _flags(algorithm: Algorithm) -> None:
+    """Yes-or-no parameters must be true or false; rules check their numbers themselves."""
+    for rule in (algorithm.client, algorithm.mixing, algorithm.server):
+        for part in fields(rule):  # type: ignore[arg-type]
+            value = getattr(rule, part.name)
+            if isinstance(part.default, bool) and not isinstance(value, bool):
+                raise fail(type(rule).__name__, f"{part.name} must be true or false, got {value!r}")

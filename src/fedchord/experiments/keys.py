@@ -1,0 +1,239 @@
+"""The settings of a run by what they are about: one record for each part of a run, with a default and a line of help.
+
+`RunConfig` is all of them in one, so that a setting has one name: the field, in a TOML file, and as key=value (where it
+may have a dot). A part that needs no other one builds what it describes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from fedchord import check
+from fedchord.check import fail, require
+from fedchord.core.round import Plan
+from fedchord.core.training import Training
+from fedchord.evaluation.sweep import LAMBDAS
+from fedchord.synthetic.learn import Judge
+
+
+def key(default: Any, about: str, name: str = "") -> Any:
+    """A field of a run: its default and one line of help; `name` where the key has a dot."""
+    return field(default=default, metadata={"about": about, "name": name})
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which method, which rules in it, and which model."""
+
+    method: str = key("fedavg", "the method, by name; its parameters are method.x")
+    mixing: str | None = key(None, "another mixing rule than the method's; its parameters are mixing.x")
+    server: str | None = key(None, "another server rule than the method's; its parameters are server.x")
+    model: str | None = key(None, "the model, by name (default: by the data, such as twocnn for cifar10; else twonn)")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the rows come from."""
+
+    data: str = key("digits", "a data set by name, or an .npz or .csv file (columns label and client)")
+    data_root: str | None = key(None, "the folder of the data sets (default: FEDCHORD_DATA)", "data.root")
+    skip_damaged: bool | None = key(
+        None, "leave out damaged files of data that are made of many (default: false)", "data.skip_damaged"
+    )
+
+
+@dataclass(frozen=True)
+class Split:
+    """How rows go to clients, and what each client keeps for testing."""
+
+    split: str | None = key(None, "how rows go to clients (default: natural for data with clients, else pathological)")
+    split_alpha: float | None = key(None, "for the Dirichlet splits; a small alpha makes clients differ", "split.alpha")
+    split_shards: int | None = key(None, "shards per client of the pathological split", "split.shards")
+    split_minimum: int | None = key(None, "the fewest rows a client may have", "split.minimum")
+    clients: int | str | None = key(None, "the number of clients (default: 20; natural: all)")
+    test: float = key(0.2, "the share of each client's rows kept for testing")
+    validation: float = key(0.0, "the share of each client's rows kept for validation")
+
+
+@dataclass(frozen=True)
+class Newcomers:
+    """Clients that come after training."""
+
+    newcomers: int | float | None = key(
+        None, "clients that never train and are measured at the end: a number or a share such as 0.1 (default: 0)"
+    )
+    newcomer_epochs: int | None = key(None, "epochs a newcomer trains before it is measured again (default: 1)")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is done to training rows."""
+
+    noise: str | None = key(None, "label noise on training rows: pair, symmetric or none (default: none)")
+    noise_rate: float | None = key(None, "the share of training labels that noise changes", "noise.rate")
+    augment: bool | None = key(None, "vary training pictures at random (isic, tinyimagenet; default: false)")
+    class_weights: bool | None = key(
+        None, "each client weighs rare classes up in its loss, (n + L) / (n_c + 1) (default: false)"
+    )
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """A synthetic set that clients train on."""
+
+    synthetic: str | None = key(
+        None, "a synthetic set to train on beside the clients' rows: an .npz file, or the folder of a run that made one"
+    )
+    synthetic_add: str | None = key(
+        None,
+        "who gets it: all clients; the poor, with few rows; or missing, everyone the classes it has few rows of "
+        "(default: all)",
+        "synthetic.add",
+    )
+    synthetic_least: int | None = key(
+        None,
+        "fewer training rows are few (default: poor, the median over clients; missing, the set's rows of a class)",
+        "synthetic.least",
+    )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How samples are judged, for methods that end with them."""
+
+    judge: str | None = key(
+        None, "for methods that end with samples: the classifier trained on them (default: by the shape of the data)"
+    )
+    judge_steps: int | None = key(None, "steps of that classifier (default: as the recipe has)", "judge.steps")
+    judge_features: str | None = key(
+        None,
+        "Frechet distance and KID of the samples, by features of: classifier, inception:FILE or efficientnet-lite0 "
+        "(default: not measured)",
+        "judge.features",
+    )
+    judge_privacy: bool | None = key(
+        None, "look for copies of training rows among the samples (default: false)", "judge.privacy"
+    )
+
+    def judged_by(self) -> Judge:
+        """The recipe of the classifier that measures synthetic samples."""
+        return Judge(self.judge, steps=self.judge_steps)
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Where between two models a client is measured."""
+
+    sweep_lambdas: tuple[float, ...] | None = key(
+        None,
+        "for methods with two models: where between them they are measured, such as 0,0.25,0.5,0.75,1 "
+        "(default: 0, 0.1, ..., 1)",
+        "sweep.lambdas",
+    )
+
+    def lambdas(self) -> tuple[float, ...]:
+        """Where models with two ends are measured."""
+        return LAMBDAS if self.sweep_lambdas is None else self.sweep_lambdas
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Rounds, cohort and seed."""
+
+    rounds: int = key(20, "the number of rounds")
+    cohort: int | float | str = key(5, "clients in a round: a number, a share such as 0.25, or all")
+    seed: int = key(0, "the seed of everything that is random")
+
+    def plan(self) -> Plan:
+        """Rounds, cohort and seed."""
+        cohort = 1.0 if self.cohort == "all" else self.cohort
+        if isinstance(cohort, str | bool):
+            raise fail("run", f"cohort must be a number of clients, a share such as 0.25, or all, got {self.cohort!r}")
+        return Plan(self.rounds, cohort, self.seed)
+
+
+@dataclass(frozen=True)
+class Local:
+    """How clients train."""
+
+    epochs: int = key(1, "epochs of local training in a round")
+    batch: int = key(10, "the local batch size; 0 is the whole client")
+    lr: float = key(0.05, "the local learning rate")
+    momentum: float = key(0.0, "local momentum, from zero in each round")
+    weight_decay: float = key(0.0, "local weight decay")
+    lr_decay: float = key(1.0, "the factor on the learning rate every lr_step rounds")
+    lr_step: int = key(1, "the rounds between two decays of the learning rate")
+    clip: float = key(0.0, "the largest norm of a local gradient; 0 is no limit")
+    optimiser: str = key("sgd", "the local optimiser: sgd or adam")
+
+    def training(self) -> Training:
+        """How clients train, as it was asked for (a client rule may change it: `ClientRule.local`)."""
+        return Training(**{part.name: getattr(self, part.name) for part in fields(Local)})
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Who computes, and what is written when."""
+
+    executor: str = key("processes", "who runs the clients: processes, serial, vectorised or auto")
+    workers: int | None = key(None, "worker processes (default: one per core)")
+    device: str = key("auto", "cpu, cuda or auto")
+    eval_every: int | None = key(None, "rounds between evaluations; 0 is only the last (default: about 50 in all)")
+    checkpoint_every: int = key(10, "rounds between checkpoints; 0 is only the last")
+    out: str | None = key(None, "the folder of the run (default: nothing is written)")
+
+
+def key_of(part: Field[Any]) -> str:
+    """The key of a field."""
+    return part.metadata["name"] or part.name
+
+
+def kind_of(part: Field[Any]) -> str:
+    """The type of a field as it is written, where it has a value."""
+    return str(part.type).removesuffix(" | None")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def typed(part: Field[Any], value: Any) -> Any:
+    """A value in its field's type; which numbers are good is checked by those who use them."""
+    kind, name, key = kind_of(part), part.name, key_of(part)
+    if value is None and part.default is None:
+        return None
+    if kind == "str":
+        require(isinstance(value, str) and bool(value), "run", f"{key} must be a word, got {value!r}")
+    elif kind == "float":
+        return check.number("run", key, value)
+    elif kind == "int":
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        require(whole, "run", f"{key} must be a whole number, got {value!r}")
+    elif kind == "bool":
+        require(isinstance(value, bool), "run", f"{key} must be true or false, got {value!r}")
+        return value or None  # false is the same as not to say it
+    elif name == "sweep_lambdas":
+        found = _grid(key, value)
+        return None if found == LAMBDAS else found  # the same as not to say it
+    elif name == "newcomers":
+        good = is_number(value)
+        require(good, "run", f"newcomers must be a number of clients or a share such as 0.1, got {value!r}")
+        return value or None  # 0 is the same as not to say it
+    elif name == "clients":
+        require(value == "all" or is_number(value), "run", f"clients must be a whole number or all, got {value!r}")
+    return value
+
+
+def _grid(key: str, value: Any) -> tuple[float, ...]:
+    """A list of numbers, or the text of one."""
+    text = isinstance(value, str)
+    parts = value.strip("[] ").split(",") if text else value if isinstance(value, list | tuple) else [value]
+    try:
+        found = [float(part) if text else part for part in parts]
+    except ValueError:
+        found = [value]
+    good = all(is_number(part) for part in found)
+    require(good, "run", f"{key} must be numbers such as 0,0.25,0.5,0.75,1, got {value!r}")
+    return tuple(float(part) for part in found)
