@@ -51,9 +51,13 @@ def foreign(nodes: Iterable[ast.AST]) -> set[str]:
     return set().union(*map(named, nodes)) - set(sys.stdlib_module_names) - {"fedchord", "helpers", ""}
 
 
-@cache
 def trees(folder: Path) -> list[ast.Module]:
     return [ast.parse(path.read_text()) for path in sorted(folder.rglob("*.py"))]
+
+
+@cache
+def imports(folder: Path) -> set[str]:
+    return foreign(trees(folder))
 
 
 NEEDED = modules(PROJECT["dependencies"])
@@ -62,7 +66,7 @@ FOR_USERS = set().union(*(found for name, found in EXTRAS.items() if name not in
 
 
 def test_every_import_is_declared():
-    assert foreign(trees(SOURCE)) <= NEEDED | FOR_USERS
+    assert imports(SOURCE) <= NEEDED | FOR_USERS
 
 
 def test_only_what_every_user_has_is_imported_at_once():
@@ -77,25 +81,25 @@ def test_only_what_every_user_has_is_imported_at_once():
 
 
 def test_every_dependency_is_imported():
-    assert foreign(trees(SOURCE)) >= NEEDED
+    assert imports(SOURCE) >= NEEDED
 
 
 @pytest.mark.parametrize("extra", sorted(set(EXTRAS) - TESTING))
 def test_every_extra_is_imported_by_the_library(extra):
-    assert EXTRAS[extra] <= foreign(trees(SOURCE))
+    assert EXTRAS[extra] <= imports(SOURCE)
 
 
 @pytest.mark.parametrize("extra", sorted(TESTING))
 def test_what_the_tests_ask_for_is_used(extra):
     words = (ROOT / "Makefile").read_text() + (ROOT / "pyproject.toml").read_text()
     plugins = {name.replace("-", "_") for name, word in PLUGINS.items() if word in words}
-    assert EXTRAS[extra] <= foreign(trees(ROOT / "tests")) | plugins
+    assert EXTRAS[extra] <= imports(ROOT / "tests") | plugins
 
 
 def test_what_the_tests_import_is_declared():
     """`tokenizers` comes with transformers; the peers of Inception, with weights to download, are compared by hand."""
     more = {"tokenizers", "torchvision", "torch_fidelity"}
-    assert foreign(trees(ROOT / "tests")) <= NEEDED | set().union(*EXTRAS.values()) | more
+    assert imports(ROOT / "tests") <= NEEDED | set().union(*EXTRAS.values()) | more
 
 
 @pytest.mark.parametrize("text", ["import absent", "from absent.inner import x", "import_module('absent.inner')"])
