@@ -1,8 +1,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+EXTRAS ?= dev
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test lint format bench docs index wheel
+.PHONY: help setup demo test coverage lint format bench docs index architecture wheel fresh
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -10,17 +12,20 @@ help: ## list the targets
 # torch goes first: its CPU build satisfies every later requirement
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) torch
+	$(PIP) -e '.[$(EXTRAS)]'
 	@touch $@
 
-setup: $(VENV)/ready ## make .venv with everything in it
+setup: $(VENV)/ready ## make .venv with everything in it (EXTRAS=dev,peers,text for all the tests)
 
 demo: setup ## install and run the main job on embedded real data
 	$(BIN)/fedchord demo
 
 test: setup ## install and run the tests
 	$(BIN)/python -m pytest
+
+coverage: setup ## the tests, and which lines of each room they reach
+	$(BIN)/python -m pytest --cov=fedchord --cov-report=term:skip-covered
 
 lint: setup ## formatting, lint and types
 	$(BIN)/ruff format --check .
@@ -40,5 +45,12 @@ docs: setup ## check that the commands and links in the documents hold
 index: setup ## write what `fedchord list` and `study list` answer, after a change of the catalogue
 	$(BIN)/python -m fedchord.cli.index
 
+architecture: setup ## draw docs/architecture.svg anew from the imports
+	$(BIN)/python docs/draw_architecture.py
+
 wheel: setup ## build a wheel into dist/
-	$(BIN)/python -m pip wheel -q --no-deps -w dist .
+	rm -rf build dist
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w dist .
+
+fresh: wheel ## try the wheel in an empty environment elsewhere, as a user would
+	PYTHON=$(PYTHON) .ci/fresh dist/*.whl

@@ -21,8 +21,8 @@ from fedchord.experiments.run import execute
 
 with warnings.catch_warnings():  # typer uses names that click deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
-    import click
     import typer
+    from typer.core import TyperGroup
     from typer.testing import CliRunner
 
     from fedchord.cli import app, read_settings
@@ -124,12 +124,12 @@ def resolve(text: str) -> list[str]:
     """The words of a command that name it, such as ["study", "run"]; fails if there is no such command."""
     here, names = typer.main.get_command(app), []
     for word in text.split()[1:]:
-        if not isinstance(here, click.Group):
+        if not isinstance(here, TyperGroup):
             break
         assert word in here.commands, f"{text}: no command {word!r}"
         here = here.commands[word]
         names.append(word)
-    assert not isinstance(here, click.Group), f"{text}: which command?"
+    assert not isinstance(here, TyperGroup), f"{text}: which command?"
     return names
 
 
@@ -147,12 +147,12 @@ def test_commands_that_only_look_run(text):
 
 
 def test_the_readme_shows_every_command():
-    def leaves(group: click.Group) -> list[list[str]]:
-        parts = {name: leaves(c) if isinstance(c, click.Group) else [[]] for name, c in group.commands.items()}
+    def leaves(group: TyperGroup) -> list[list[str]]:
+        parts = {name: leaves(c) if isinstance(c, TyperGroup) else [[]] for name, c in group.commands.items()}
         return [[name, *rest] for name, below in parts.items() for rest in below]
 
     root = typer.main.get_command(app)
-    assert isinstance(root, click.Group)
+    assert isinstance(root, TyperGroup)
     shown = [resolve(text) for text in commands("README.md")]
     hidden = [" ".join(words) for words in leaves(root) if words not in (*shown, ["demo"], ["study", "list"])]
     assert not hidden, f"not in the README: {hidden}"

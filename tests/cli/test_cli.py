@@ -83,6 +83,14 @@ def test_version(fedchord):
 def test_without_arguments_there_is_help():
     shown = outside()
     assert "Usage: fedchord" in shown.stdout + shown.stderr
+    assert "error:" not in shown.stderr
+
+
+def test_what_was_mistyped_is_one_line(fedchord):
+    assert fedchord("nonsense") == (2, "", "error: No such command 'nonsense'; see fedchord --help\n")
+    code, out, err = fedchord("export", "runs/a", "--client", "three")
+    assert (code, out) == (2, "") and len(err.splitlines()) == 1
+    assert err.startswith("error: Invalid value for '--client': ") and err.endswith("; see fedchord export --help\n")
 
 
 def test_list(fedchord):

@@ -263,7 +263,7 @@ def test_mistakes_of_several_settings():
         RunConfig.from_pairs(["method=fedprox", "method.mu=x"])
     with pytest.raises(
         FedchordError,
-        match="Algorithm: Adam takes theta and cannot be used with Scaffold, which sends theta and control",
+        match="Adam takes theta and cannot be used with Scaffold, which sends theta and control",
     ):
         RunConfig.from_pairs(["method=scaffold", "server=fedadam"])
     with pytest.raises(FedchordError, match="method must be a word, got 3"):

@@ -86,7 +86,7 @@ FLOWER = {
 @pytest.fixture
 def in_a_flower_run():
     """Flower builds messages only inside a run; give this process one for the time of the test."""
-    pytest.importorskip("flwr.serverapp.strategy", reason="the flower extra is not installed")
+    pytest.importorskip("flwr.serverapp.strategy", reason="the extra peers is not installed")
     from flwr.supercore.task_identity import TaskIdentity
 
     before = TaskIdentity._run_id, TaskIdentity._node_id, TaskIdentity._task_id

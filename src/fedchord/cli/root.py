@@ -6,9 +6,8 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from fedchord import __version__
@@ -32,6 +31,8 @@ new = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 SETTINGS = {"ignore_unknown_options": True}  # so that --rounds 5 is answered with how to write it
 Settings = Annotated[list[str] | None, typer.Argument(metavar="[key=value ...]", show_default=False)]
+MISTYPED: type[Exception] = typer.BadParameter.__mro__[1]
+"""UsageError, by what inherits from it: it is click's own, or that of the copy of click within newer typers."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -42,9 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = app(args=arguments, prog_name="fedchord", standalone_mode=False)
     except FedchordError as error:
         code = _complain(str(error))
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
+    except MISTYPED as error:
+        code = _explain(error)
     except OSError as error:
         code = _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     sys.exit(code if isinstance(code, int) else 0)
@@ -53,6 +53,15 @@ def main(arguments: list[str] | None = None) -> None:
 def _complain(text: str) -> int:
     print(f"error: {' '.join(text.split())}", file=sys.stderr)
     return 2
+
+
+def _explain(error: Any) -> int:
+    """One line for what was mistyped; the help, which is an error of its own, where a command was given nothing."""
+    text = str(error.format_message())
+    if "Usage:" in text:
+        print(text, file=sys.stderr)
+        return int(error.exit_code)
+    return _complain(f"{text.rstrip('.')}; see {error.ctx.command_path if error.ctx else 'fedchord'} --help")
 
 
 def _version(asked: bool) -> None:

@@ -27,11 +27,12 @@ from fedchord.engine.work import Work, pick_device
 from fedchord.evaluation.evaluate import Evaluation
 from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.config import INDIFFERENT, RunConfig
-from fedchord.experiments.folder import Line, RunFolder
+from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.interrupts import Stopped, interrupts
 from fedchord.experiments.own import OwnConfig
 from fedchord.experiments.parts import Parts, headline
 from fedchord.experiments.progress import Progress, Silent
+from fedchord.experiments.reading import Line
 from fedchord.experiments.summary import round_line, summarise
 from fedchord.synthetic.learn import Judge
 from fedchord.synthetic.set import SyntheticSet, drawn
