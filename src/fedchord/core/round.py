@@ -106,12 +106,17 @@ def close_round(
 
 def weigh(algorithm: Algorithm, state: ServerState, results: Results, info: RoundInfo) -> tuple[Mix, Tensors]:
     """How much each client counts, and what the mixing rule remembers."""
-    mix, memory = algorithm.mixing.weigh(state.mixing, _cohort(algorithm, results), info)
-    for name in ("coefficients", "shares"):
-        found, count = len(getattr(mix, name)), len(results.ids)
-        owner = type(algorithm.mixing).__name__
-        check.require(found == count, owner, f"weigh gives {found} {name} for a cohort of {count}")
+    cohort = _cohort(algorithm, results)
+    mix, memory = algorithm.mixing.weigh(state.mixing, cohort, info)
+    check_mix(algorithm, mix, len(cohort.ids))
     return mix, memory
+
+
+def check_mix(algorithm: Algorithm, mix: Mix, count: int) -> None:
+    """A mixing rule gives every client of the cohort its weight."""
+    for name in ("coefficients", "shares"):
+        found, owner = len(getattr(mix, name)), type(algorithm.mixing).__name__
+        check.require(found == count, owner, f"weigh gives {found} {name} for a cohort of {count}")
 
 
 def advance(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -38,9 +39,14 @@ class _Applied(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         return self.apply_to(self.module, batch)
 
+    if TYPE_CHECKING:
+
+        def __call__(self, batch: Batch) -> Tensor: ...
+
 
 def _on_x(module: nn.Module, batch: Batch) -> Tensor:
-    return module(batch["x"])
+    outputs: Tensor = module(batch["x"])
+    return outputs
 
 
 class Task:
@@ -59,7 +65,7 @@ class Task:
         dense: bool = True,
         inputs: Inputs | None = None,
     ) -> None:
-        self.objective, self._model, self.inputs = objective, model, inputs
+        self.objective, self._model, self._apply, self.inputs = objective, model, apply, inputs
         if isinstance(model, nn.Module):
             self._module = copy.deepcopy(model)
         else:
@@ -88,6 +94,14 @@ class Task:
     def model_name(self) -> str:
         """The class of the module."""
         return type(self._module).__name__
+
+    @property
+    def signature(self) -> str:
+        """What tells two tasks apart, without their weights: modules, shapes, objective, and how a batch is applied."""
+        code = getattr(self._apply, "__code__", None)
+        apply = (self._apply.__module__, self._apply.__qualname__, code.co_code.hex() if code else "")
+        shapes = [(entry.name, tuple(entry.shape)) for entry in (*self.layout.entries, *self.buffers.entries)]
+        return repr((self, str(self._module), shapes, apply))
 
     def __repr__(self) -> str:
         return f"Task({self.model_name}, {self.layout.size:,} parameters, {self.objective.name})"
@@ -138,7 +152,7 @@ class Task:
 
     def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
         """The module's parts by name."""
-        return self._module.named_modules()
+        yield from self._module.named_modules()
 
     # -- theta as an argument -------------------------------------------------------------------------------------
 
@@ -147,7 +161,9 @@ class Task:
         named = self.layout.views(theta) | self._buffer_views(buffers)
         if self._module.training is not training:
             self._module.train(training)
-        return functional_call(self._applied, {f"module.{n}": t for n, t in named.items()}, (batch,))
+        inside = {f"module.{name}": tensor for name, tensor in named.items()}
+        outputs: Tensor = functional_call(self._applied, inside, (batch,))
+        return outputs
 
     def loss(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> tuple[Tensor, Tensor]:
         """The mean loss of a batch in training mode, differentiable in theta, and the buffers after it."""
@@ -234,7 +250,8 @@ class Task:
                 outputs = self.forward(theta, buffers, {"x": x}, training=False)
                 return score(outputs), outputs
 
-            return torch.func.grad(value, has_aux=True)(x)
+            slope, outputs = torch.func.grad(value, has_aux=True)(x)
+            return slope, outputs
         self._bind(theta, buffers)
         if self._module.training:
             self._module.train(False)

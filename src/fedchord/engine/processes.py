@@ -179,7 +179,11 @@ def forked(function: Callable[[Item], Found], items: Sequence[Item], workers: in
     def serve(pipe: Connection) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
         torch.set_num_threads(1)
-        pipe.send_bytes(pickle.dumps(work()))  # not `send`: it would pass tensors by shared memory that ends with us
+        try:
+            made = pickle.dumps(work())  # not `send`: it would pass tensors by shared memory that ends with us
+        except Exception as error:  # what cannot be pickled
+            made = pickle.dumps(({}, RuntimeError(f"what a worker found cannot be sent: {error}")))
+        pipe.send_bytes(made)
 
     pipes, helpers = [], []
     for _ in range(count):

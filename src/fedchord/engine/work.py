@@ -11,8 +11,8 @@ from torch import Tensor
 from fedchord import check, rng
 from fedchord.core.local import local_round, train
 from fedchord.core.objective import Batch
-from fedchord.core.round import Plan, Results, advance
-from fedchord.core.rules import Algorithm, Mix, Phase, RoundInfo, ServerState, Upload, Visit
+from fedchord.core.round import Plan, Results, advance, check_mix, open_round
+from fedchord.core.rules import Algorithm, Cohort, Mix, Phase, RoundInfo, ServerState, Upload, Visit
 from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.core.training import Training
@@ -101,12 +101,14 @@ class Work:
         return train(self.algorithm.client, self.training, visit, self.stream(client, state.round), phases, key)
 
     def rehearse(self, state: ServerState, plan: Plan) -> None:
-        """One client's round without a step, and the server's step after it: what does not fit is told before
-        training."""
-        num_clients, rule = self.federation.num_clients, self.algorithm.client
-        rate, epochs = self.training.rate(0), self.training.epochs
-        info = RoundInfo(0, plan.rounds, num_clients, plan.size(num_clients), rate, epochs, 0)
-        upload, _, _ = self.run(0, state.broadcast, None, info, limit=0)
+        """A round without a step of training: what does not fit is told before it begins.
+
+        The weights of a cohort with equal losses and updates, one client's upload, and the server's step with it.
+        """
+        rule = self.algorithm.client
+        info, ids = open_round(state, plan, self.training)
+        self._rehearse_weights(state, info, ids)
+        upload, _, _ = self.run(ids[0], state.broadcast, None, info, limit=0)
         for way, sent in (("mix", upload.mix), ("mean", upload.mean)):
             said = {name for name, manner in rule.sends.items() if manner == way}
             for name in sorted(said ^ set(sent)):
@@ -120,6 +122,18 @@ class Work:
         one = torch.ones(1)
         results = Results(torch.zeros(1, dtype=torch.int64), one, mix, carry, mean)
         advance(self.algorithm, self.task, state, results, Mix(one, one), info)
+
+    def _rehearse_weights(self, state: ServerState, info: RoundInfo, ids: list[int]) -> None:
+        needs, one = self.algorithm.mixing.needs, torch.ones(len(ids), dtype=torch.float64)
+        cohort = Cohort(
+            torch.tensor(ids),
+            self.federation.train.sizes[ids],
+            losses=one if "loss" in needs else None,
+            norms=one if "norm" in needs else None,
+            gram=torch.eye(len(ids), dtype=torch.float64) if "gram" in needs else None,
+        )
+        mix, _ = self.algorithm.mixing.weigh(state.mixing, cohort, info)
+        check_mix(self.algorithm, mix, len(ids))
 
 
 def pick_device(device: str) -> torch.device:

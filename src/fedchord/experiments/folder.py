@@ -19,9 +19,9 @@ from typing import Any
 from fedchord.check import FedchordError
 from fedchord.experiments import reading
 from fedchord.experiments.config import RunConfig
-from fedchord.experiments.own import MADE, fingerprint_of
+from fedchord.experiments.own import fingerprint_of
 from fedchord.experiments.parts import Settings
-from fedchord.experiments.reading import CHECKPOINTS, CONFIG, ROUNDS, SUMMARY, Line
+from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, ROUNDS, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
 from fedchord.files import write_text
 from fedchord.synthetic.look import grid
@@ -51,7 +51,7 @@ class RunFolder:
     @property
     def hint(self) -> str:
         """How to go on."""
-        return f"go on with: fedchord resume {self.path}"
+        return reading.hint(self.path)
 
     # -- settings --------------------------------------------------------------------------------------------------
 
@@ -83,11 +83,12 @@ class RunFolder:
 
     def begin(self, config: Settings) -> None:
         """Make the folder of a new run."""
+        own = config.values().get("made") == MADE
+        again = f"fedchord run {self.config} out=ANOTHER_FOLDER runs this again"
+        told = "made of objects in Python; fedchord.run(..., resume=True) goes on" if own else again
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_text(
-                self.config, f"# fedchord run {self.config} out=ANOTHER_FOLDER runs this again\n{config.to_toml()}"
-            )
+            write_text(self.config, f"# {told}\n{config.to_toml()}")
         except OSError as error:
             raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
 
@@ -110,9 +111,7 @@ class RunFolder:
             raise FedchordError(f"{self.path} already holds a run, whose config.toml cannot be read") from None
         which = f"(method {_name(values)}, seed {values.get('seed', 0)})"
         if not self.finished:
-            own = values.get("made") == MADE
-            hint = "go on with: fedchord.run(..., resume=True)" if own else self.hint
-            raise FedchordError(f"{self.path} already holds a run {which}; choose another out, or {hint}")
+            raise FedchordError(f"{self.path} already holds a run {which}; choose another out, or {self.hint}")
         same = "this run" if held == fingerprint else "another run"
         see = f"fedchord table {self.path}"
         raise FedchordError(

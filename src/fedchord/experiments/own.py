@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import tomli_w
 
-from fedchord import rng
 from fedchord.core.round import Plan
 from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
@@ -18,11 +18,9 @@ from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.evaluation.sweep import LAMBDAS, check_lambdas
 from fedchord.experiments.config import INDIFFERENT
+from fedchord.experiments.reading import MADE
 from fedchord.experiments.settings import Scalar
 from fedchord.synthetic.learn import Judge
-
-MADE = "python"
-"""The value of the key `made` in the config.toml of such a run."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +37,7 @@ class OwnConfig:
     eval_every: int = 0
     checkpoint_every: int = 10
     judge: Judge = field(default_factory=Judge)
+    metrics: tuple[str, ...] | None = None
     sweep_lambdas: tuple[float, ...] | None = None
     out: str | None = None
     validation: float = 0.0
@@ -60,7 +59,7 @@ class OwnConfig:
         found: list[tuple[str, Scalar]] = []
         rules = {"method": self.algorithm.client, "mixing": self.algorithm.mixing, "server": self.algorithm.server}
         for name, rule in rules.items():
-            values = {part.name: getattr(rule, part.name) for part in fields(rule)}  # type: ignore[arg-type]
+            values = {f.name: getattr(rule, f.name) for f in fields(rule)} if is_dataclass(rule) else vars(rule)
             found += [(f"{name}.{key}", _scalar(value)) for key, value in values.items() if value is not None]
         return tuple(found)
 
@@ -90,7 +89,8 @@ class OwnConfig:
 
     def choices(self) -> dict[str, Any]:
         """The model's class, and how often it is measured."""
-        return {"model": self.task.model_name, "eval_every": self.eval_every}
+        size = self.task.layout.size
+        return {"model": self.task.model_name, "model.parameters": size, "eval_every": self.eval_every}
 
     def values(self) -> dict[str, Any]:
         """All settings by key, as far as they have one."""
@@ -131,8 +131,8 @@ class OwnConfig:
     def _told(self) -> Iterator[bytes]:
         rules = (self.algorithm.client, self.algorithm.mixing, self.algorithm.server)
         yield repr([(type(rule).__module__, type(rule).__qualname__, rule) for rule in rules]).encode()
-        yield repr(self.task).encode()
-        first = self.task.init(rng.key(self.asked.seed, "model"))
+        yield repr((self.task.signature, self.judge, self.metrics)).encode()
+        first = self.task.init(0)  # what differs by seed alone is one row of a table
         columns = self.federation.columns
         rows = (self.federation.train, self.federation.validation, self.federation.test)
         tensors = [*first.values(), *columns.values(), *(t for part in rows for t in (part.rows, part.offsets))]
@@ -149,4 +149,5 @@ def fingerprint_of(values: Mapping[str, Any]) -> str:
 
 
 def _scalar(value: object) -> Scalar:
-    return value if isinstance(value, str | int | float | bool) else repr(value)
+    plain = isinstance(value, str | int | bool) or (isinstance(value, float) and math.isfinite(value))
+    return value if plain else repr(value)  # type: ignore[return-value]

@@ -112,13 +112,16 @@ class Parts:
 
     def measured(
         self, fitted: Fitted, executor: Executor | None = None, last: bool = True
-    ) -> tuple[Evaluation, SyntheticSet | None]:
+    ) -> tuple[Evaluation | None, SyntheticSet | None]:
         """Every client's model on its own test rows, and the synthetic set behind it where the outcome is samples.
 
-        On the way (`last` false) clients that would first have to train because they never took part are left out.
+        On the way (`last` false) clients that would first have to train because they never took part are left out; None
+        if nobody is left.
         """
         if self.algorithm.outcome == "samples":
             return judge(fitted, self.config.judged_by(), metrics=self.metrics, executor=executor)
+        if not last and all(fitted.waits(client) for client in fitted.clients()):
+            return None, None
         return evaluate(fitted, metrics=self.metrics, executor=executor, everyone=last), None
 
     def looked(

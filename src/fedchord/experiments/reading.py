@@ -21,6 +21,9 @@ from fedchord.experiments.columns import SAMPLES
 
 CONFIG, ROUNDS, SUMMARY, CHECKPOINTS = "config.toml", "rounds.jsonl", "summary.json", "checkpoints"
 
+MADE = "python"
+"""The key `made` of a run whose objects were made in Python."""
+
 Line = dict[str, Any]
 
 
@@ -81,7 +84,7 @@ def read(folder: Path) -> Run:
     """A finished run; an unfinished or damaged folder is an error of one line."""
     run = read_config(folder)
     if not (folder / SUMMARY).exists():
-        raise FedchordError(f"{folder}: not finished (go on with: fedchord resume {folder})")
+        raise FedchordError(f"{folder}: not finished ({hint(folder)})")
     summary = read_summary(folder)
     metrics = summary.get("metrics")
     if not isinstance(metrics, dict) or not all(isinstance(values, dict) for values in metrics.values()):
@@ -146,7 +149,7 @@ def _check_layout(folder: Path, written: dict[str, Any]) -> None:
     if layout == LAYOUT:
         return
     who = "a later" if isinstance(layout, int) and layout > LAYOUT else "an earlier"
-    again = f"fedchord run {folder / CONFIG} out=ANOTHER"
+    again = "fedchord.run" if made_in_python(folder) else f"fedchord run {folder / CONFIG} out=ANOTHER"
     raise FedchordError(f"{folder}: written by {who} fedchord (layout {layout}); run it again: {again}")
 
 
@@ -157,6 +160,21 @@ def _json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def made_in_python(folder: Path) -> bool:
+    """Whether the run of a folder was made of objects in Python, which its settings tell about and cannot make."""
+    try:
+        found = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False  # whoever reads it next says what is wrong
+    return found.get("made") == MADE
+
+
+def hint(folder: Path) -> str:
+    """How to go on with the run of a folder."""
+    own = made_in_python(folder)
+    return f"go on with: {'fedchord.run(..., resume=True)' if own else f'fedchord resume {folder}'}"
 
 
 # -- rounds --------------------------------------------------------------------------------------------------------

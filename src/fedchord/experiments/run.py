@@ -97,6 +97,7 @@ def run(
         eval_every,
         checkpoint_every,
         judge or Judge(),
+        metrics,
         lambdas,
         None if out is None else str(out),
     )
@@ -164,6 +165,7 @@ class Run:
         self._going_on = _claimed(self._folder, parts.config.fingerprint(), resume)
         self._lines: list[Line] = []
         self._before, self._start, self._warned = 0.0, time.perf_counter(), False
+        self._reached: Fitted | None = None
 
     def __iter__(self) -> Iterator[Round]:
         return self._session(lambda: False)
@@ -228,6 +230,8 @@ class Run:
     def _opened(self) -> tuple[ServerState, ClientMemory]:
         """Where the run begins: at its start, or at its newest checkpoint."""
         work = self.parts.work
+        if self._reached is not None and self._folder is None:  # iterated before, and nothing was written
+            return self._reached.state, self._reached.memory
         memory = ClientMemory(device=work.task.device)
         found = self._checkpoints.load(memory) if self._folder and self._going_on else None
         for problem in found.problems if found else ():
@@ -246,7 +250,7 @@ class Run:
     def _standing(self) -> list[Line]:
         """The rounds that are written down."""
         if self._folder is None or not self._going_on:
-            return []
+            return self._lines
         logged = self._folder.read_rounds()
         self._folder.drop_unlogged(len(logged))
         return logged
@@ -262,6 +266,7 @@ class Run:
             self._checkpoints.save(result.state, result.memory)
         plain = {part.name: getattr(result, part.name) for part in fields(RoundResult)}
         done = Round(**plain, evaluation=evaluation, samples=made)
+        self._reached = done.fitted
         self._write(done)
         self._warn(done)
         return done
@@ -287,10 +292,10 @@ class Run:
         """Sweep, newcomers, synthetic set, summary; a run whose last round was done before is measured once more."""
         parts = self.parts
         fitted = begun if last is None else last.fitted
-        if last is None or last.evaluation is None:
+        evaluation, made = (None, None) if last is None else (last.evaluation, last.samples)
+        if evaluation is None:
             evaluation, made = parts.measured(fitted, pool)
-        else:
-            evaluation, made = last.evaluation, last.samples
+        assert evaluation is not None  # somebody is measured at the end
         swept, late = parts.swept(fitted, executor=pool), parts.welcomed(fitted, pool)
         if self._folder and made is not None:
             self._folder.write_samples(made)

@@ -14,7 +14,7 @@ from typing import Any
 from fedchord.experiments.config import INDIFFERENT
 from fedchord.experiments.reading import SUMMARY, Run
 
-SIDE_ISSUES = INDIFFERENT | {"seed"}
+SIDE_ISSUES = INDIFFERENT | {"seed", "objects"}
 """Run keys that do not tell two rows apart."""
 PROBLEM = ("data", "split", "clients", "newcomers", "noise", "test", "validation")
 """Run keys (with their parameters, such as split.alpha) that decide the problem."""
