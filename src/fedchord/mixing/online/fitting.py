@@ -127,8 +127,8 @@ def fit_spacings(shape: str, u: list[float], scaled: bool) -> tuple[float, float
 
     equal numbers have no spacing between them, and the density takes its place. In a = 1 / scale and
     b = location / scale the sum is concave (the densities are log-concave), so Newton's steps, halved until they
-    ascend, find the one maximum. Unless `scaled`, the scale stays 1. None where it is free and all numbers are alike: it would go to zero.
-    `u` is sorted.
+    ascend, find the one maximum. Unless `scaled`, the scale stays 1. None where it is free and all numbers are alike:
+    it would go to zero. `u` is sorted.
     """
     middle, width = _between(u, 0.5), u[-1] - u[0]
     if scaled and width <= FLAT * max(1.0, abs(middle)):
