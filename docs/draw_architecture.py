@@ -42,11 +42,13 @@ WORDS = {
     "tensors": "flat vectors, ragged rows, the one mean",
     "rng": "random numbers as functions of a key",
     "check": "the wording of all mistakes",
+    "files": "writing whole or not at all",
+    "paths": "where data files are looked for",
 }
 
 ROUND = [
-    ("experiments", "execute", "execute"),
-    ("engine", "simulate", "simulate"),
+    ("experiments", "run", "run"),
+    ("engine", "rounds_of", "rounds_of"),
     ("core", "open_round", "open_round"),
     ("engine", "run", "executor.run"),
     ("core", "local_round", "local_round"),
@@ -56,7 +58,7 @@ ROUND = [
     ("mixing", "weigh", "weigh"),
     ("servers", "step", "step"),
     ("evaluation", "evaluate", "evaluate"),
-    ("experiments", "execute", "keep"),
+    ("experiments", "run", "keep"),
 ]
 """The way of a round: room, a function of it, and what the drawing calls the station. docs/architecture.md explains."""
 
