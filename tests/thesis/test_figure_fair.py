@@ -12,7 +12,7 @@ import pytest
 from fedchord.check import FedchordError
 from fedchord.experiments import study
 from fedchord.experiments.reading import Run
-from fedchord.thesis import figure_fair, figures
+from fedchord.thesis import figure_fair, figures, studies
 
 
 def made_up(folder: Path, lines: list[dict[str, Any]], auroc: list[float | None], seed: int = 1) -> Run:
@@ -99,7 +99,7 @@ def test_regret_stands_beside_its_bound(tmp_path: Path) -> None:
 def test_each_is_listed_and_its_runs_can_be_planned(name: str) -> None:
     kind = figures.find(name)
     for scale in (None, "thesis"):
-        plan = study.plan(study.load(kind.study), scale)
+        plan = study.plan(studies.load(kind.study), scale)
         assert study.picked(plan, kind.only)
 
 

@@ -23,7 +23,8 @@ from fedchord.core.task import Task
 from fedchord.experiments import reading, study
 from fedchord.experiments.loaded import Loaded
 from fedchord.experiments.reading import Run
-from fedchord.thesis import figure_data, figure_draw, figure_land, figures
+from fedchord.report import study_table
+from fedchord.thesis import figure_data, figure_draw, figure_land, figures, studies
 from fedchord.thesis.figure_data import Bins, Curve, Link, Panel, Spread, Start
 
 TINY = ["data=digits", "clients=6", "cohort=3", "rounds=3", "epochs=1", "executor=serial", "eval_every=0"]
@@ -377,7 +378,7 @@ def test_every_figure_has_its_runs(name: str) -> None:
     kind = figures.FIGURES[name]
     scales = ("small", "thesis") if kind.study.startswith("2_") else (None, "thesis")  # silos are small as they are
     for scale in scales:
-        plan = study.plan(study.load(kind.study), scale)
+        plan = study.plan(studies.load(kind.study), scale)
         jobs = study.picked(plan, kind.only)
         assert not plan.missing and jobs
         if scale == "small":
@@ -389,7 +390,7 @@ def test_every_figure_has_its_runs(name: str) -> None:
 
 def test_a_named_column_leaves_the_rows_of_the_figure() -> None:
     """regret is drawn for AAggFF-S only: --only Heart must not run the methods that have none."""
-    plan = study.plan(study.load("result_silo"))
+    plan = study.plan(studies.load("result_silo"))
     asked = figures._asked(plan, ["heart"], figures.FIGURES["regret"].only)
     assert {(job.method, job.setting) for job in study.picked(plan, asked)} == {("AAggFF-S", "Heart")}
     asked = figures._asked(plan, ["FedAvg"], figures.FIGURES["regret"].only)
@@ -397,7 +398,7 @@ def test_a_named_column_leaves_the_rows_of_the_figure() -> None:
 
 
 def test_the_grids_are_those_of_the_thesis() -> None:
-    plan = study.plan(study.load("2_munu"), "thesis")
+    plan = study.plan(studies.load("2_munu"), "thesis")
     parameters = {
         (job.method, *(dict(job.config.parameters)[f"method.{p}"] for p in ("mu", "nu"))) for job in plan.jobs
     }
@@ -405,7 +406,7 @@ def test_the_grids_are_those_of_the_thesis() -> None:
     assert parameters == {(mixing, mu, nu) for mixing in mixings for mu in mus for nu in nus}
     assert {(job.config.data, job.config.rounds) for job in plan.jobs} == {("cifar10", 100)}
     assert {dict(job.config.parameters)["method.warmup"] for job in plan.jobs} == {0.4}
-    plan = study.plan(study.load("2_start"), "thesis")
+    plan = study.plan(studies.load("2_start"), "thesis")
     found = [
         {name: dict(job.config.parameters)[f"method.{name}"] for name in ("warmup", "mu", "nu")}
         for job in study.picked(plan, figures.FIGURES["start"].only)
@@ -414,12 +415,14 @@ def test_the_grids_are_those_of_the_thesis() -> None:
     assert {part["warmup"] for part in found} == {0.0, 0.2, 0.4, 0.6, 0.8}
     assert {(part["mu"], part["nu"]) for part in found} == {(0.01, 2.0)}
     assert {(job.config.data, job.config.rounds) for job in plan.jobs} == {("cifar10", 200)}
-    (landscape,) = {(job.config.data, job.config.model) for job in study.plan(study.load("2_landscape"), "thesis").jobs}
+    (landscape,) = {
+        (job.config.data, job.config.model) for job in study.plan(studies.load("2_landscape"), "thesis").jobs
+    }
     assert landscape == ("cifar10", "twocnn")
 
 
 def test_the_noise_study_is_that_of_the_thesis() -> None:
-    plan = study.plan(study.load("2_noise"), "thesis")
+    plan = study.plan(studies.load("2_noise"), "thesis")
     kinds = {(job.config.data, job.config.noise, job.config.noise_rate) for job in plan.jobs}
     noises = (("pair", 0.1), ("pair", 0.4), ("symmetric", 0.2), ("symmetric", 0.6))
     assert kinds == {(data, *noise) for data in ("mnist", "cifar10") for noise in noises}
@@ -447,7 +450,7 @@ def test_the_noise_study_holds_the_numbers_of_the_thesis() -> None:
         noise = row["setting"]
         setting = f"{row['dataset']} {noise['noise_type']} {noise['noise_ratio']}"
         expected[row["method"], setting, columns[row["metric"]]] = (row["mean"], row["std"])
-    assert study.load("2_noise").reference.values == expected and len(expected) == 11 * 8 * 3
+    assert studies.load("2_noise").reference.values == expected and len(expected) == 11 * 8 * 3
 
 
 def test_the_start_study_holds_the_numbers_of_the_thesis() -> None:
@@ -456,7 +459,7 @@ def test_the_start_study_holds_the_numbers_of_the_thesis() -> None:
         for row in printed("2_table7")
         if row["metric"] == "top1_acc"
     }
-    assert study.load("2_start").reference.values == expected and len(expected) == 10
+    assert studies.load("2_start").reference.values == expected and len(expected) == 10
 
 
 def test_a_study_may_have_columns_of_several_metrics(tmp_path: Path) -> None:
@@ -473,7 +476,7 @@ def test_a_study_may_have_columns_of_several_metrics(tmp_path: Path) -> None:
     (tmp_path / job.folder / "config.toml").write_text(job.config.to_toml())
     measured = {"top1": {"mean": 0.5, "std": 0.1}, "ece": {"mean": 0.0625, "std": 0.5}}
     (tmp_path / job.folder / "summary.json").write_text(json.dumps({"layout": 2, "metrics": measured}))
-    table = study.tabulate(plan, tmp_path)
+    table = study_table.tabulate(plan, tmp_path)
     heads = ["method", "x top1 mean %", "x top1 mean % paper", "x ece mean", "x ece mean paper"]
     assert [head.name for head in table.heads] == heads
     cells = ["A", "50.00 (10.00)", "50.00 (1.00)", "0.0625 (0.5000)", "0.25 (0.50)"]
