@@ -1,5 +1,6 @@
-"""The command line: `root` has the program, the other files a command each."""
+"""The command line: `root` has the program, the other files a command or a group of commands each."""
 
-from fedchord.cli.root import app, main, read_settings
+from fedchord.cli.root import app, main
+from fedchord.cli.run import read_settings
 
 __all__ = ["app", "main", "read_settings"]

@@ -184,7 +184,7 @@ def table(
       fedchord data table berka heart --format markdown
     """
     from fedchord.check import one_of
-    from fedchord.cli.commands import show as show_table
+    from fedchord.cli.printing import show as show_table
     from fedchord.report.formats import FORMATS
     from fedchord.thesis import data_table
 

@@ -6,8 +6,10 @@ import importlib.util
 import keyword
 import re
 from pathlib import Path
+from typing import Annotated
 
-from fedchord.catalog import METHODS
+import typer
+
 from fedchord.check import FedchordError, require
 
 RULE = '''"""@NAME@: EDIT: say in plain words what it does.
@@ -127,7 +129,7 @@ def test_bad_values_are_refused():
 '''
 
 
-def new_method(name: str, to: str | Path = ".") -> tuple[Path, Path]:
+def write_method(name: str, to: str | Path = ".") -> tuple[Path, Path]:
     """Write a rule file and its test into a folder; files that are there are never overwritten."""
     module = module_name(name)
     folder = Path(to)
@@ -157,6 +159,31 @@ def module_name(name: str) -> str:
 
 def _free(name: str, module: str) -> None:
     """Refuse names that already mean something."""
+    from fedchord.catalog import METHODS
+
     require(name not in METHODS, "new method", f"{name} is a method already; choose another name")
     known = keyword.iskeyword(module) or importlib.util.find_spec(module) is not None
     require(not known, "new method", f"{name} would hide Python's {module}; choose another name")
+
+
+def register(app: typer.Typer) -> None:
+    """Add `new` to the command line."""
+    new = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Start something of your own.")
+    new.callback()(lambda: None)
+    new.command("method")(new_method)
+    app.add_typer(new, name="new")
+
+
+def new_method(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and hyphens, such as my-rule.")],
+    to: Annotated[Path, typer.Option(help="The folder for the two files.")] = Path("."),
+) -> None:
+    """Write a client rule and its test, ready to be edited.
+
+    \b
+      fedchord new method my-rule
+      python -m pytest test_my_rule.py
+    """
+    rule, test = write_method(name, to)
+    print(f"wrote {rule} and {test}")
+    print(f"try: python -m pytest {test}; then edit what is marked EDIT in both")

@@ -1,0 +1,129 @@
+"""The commands of `study`: many runs from one file, and their table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from fedchord.cli.options import Format, Name, Only, Out, Pairs, Scale
+from fedchord.cli.printing import aside, show
+
+if TYPE_CHECKING:
+    from fedchord.experiments.study import Outcome, Plan
+
+
+def register(app: typer.Typer) -> None:
+    """Add `study` to the command line."""
+    study = typer.Typer(
+        rich_markup_mode=None,
+        help="Many runs from one file: methods x settings x seeds, and their table.",
+        no_args_is_help=True,
+    )
+    study.command("run")(run)
+    study.command("table")(table)
+    study.command("list")(list_)
+    app.add_typer(study, name="study")
+
+
+def run(
+    name: Name,
+    pairs: Pairs = None,
+    out: Out = None,
+    scale: Scale = None,
+    only: Only = None,
+) -> None:
+    """Run a study: what is done is skipped, what was interrupted goes on. All settings are checked before it starts.
+
+    FILE_or_NAME is a TOML file or one of `fedchord study list`; KEY=VALUE are run keys for all its runs, and seeds=1,2.
+
+    \b
+      fedchord study run smoke
+      fedchord study run 2_table3 --only FedAvg --only "MNIST K=50" seeds=1,2,3
+      fedchord study run my-study.toml --out runs/mine executor=serial
+    """
+    from fedchord.experiments import progress, study
+    from fedchord.report.study_table import told
+    from fedchord.thesis import studies
+
+    plan = study.plan(studies.load(name), scale, pairs or ())
+    _say_alias(name, plan.study.name)
+    folder = out or Path("runs") / plan.study.name
+    for label, rule in plan.missing.items():
+        typer.echo(f"{label}: method {rule} is not in this version; its row is skipped", err=True)
+    shown = progress.for_stream(sys.stderr) if sys.stderr.isatty() else progress.Silent()
+    say = shown.say if sys.stderr.isatty() else aside
+    outcome = study.run(plan, folder, only or (), say, shown, told)
+    again = study.command("run", plan, name, folder, only or (), pairs or ())
+    columns = [label for label in only or () if label.lower() in {s.label.lower() for s in plan.study.settings}]
+    code = _close(outcome, plan, again, study.command("table", plan, name, folder, columns))
+    if code:
+        raise typer.Exit(code)
+
+
+def _say_alias(name: str, known: str) -> None:
+    from fedchord.thesis.studies import ALIASES
+
+    if name in ALIASES:
+        typer.echo(f"{name} is the study {known}", err=True)
+
+
+def _close(outcome: Outcome, plan: Plan, again: str, see: str) -> int:
+    """The last lines of a study, and its exit code: 1 if a run failed, 130 if it was interrupted."""
+    failed = sum(len(names) for names in outcome.failed.values())
+    finished = outcome.skipped + outcome.done
+    typer.echo(
+        f"{plan.study.name}: {finished} of {outcome.planned} runs finished ({outcome.skipped} were there already)"
+    )
+    for message, names in outcome.failed.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        typer.echo(f"failed: {names[0]}{more}: {message}", err=True)
+    if outcome.interrupted or failed:
+        typer.echo(f"{'interrupted; ' if outcome.interrupted else ''}go on with: {again}", err=True)
+    if finished:
+        typer.echo(f"see it with: {see}")
+    return 130 if outcome.interrupted else 1 if failed else 0
+
+
+def table(
+    name: Name,
+    pairs: Pairs = None,
+    out: Out = None,
+    scale: Scale = None,
+    only: Only = None,
+    form: Format = "rich",
+) -> None:
+    """The table of a study: mean (std over seeds), best in bold, reference numbers beside ours, what is missing.
+
+    Without --scale and KEY=VALUE it shows what was run last into the folder.
+
+    \b
+      fedchord study table smoke
+      fedchord study table 2_table3 --only "MNIST K=100" --format markdown
+    """
+    from fedchord.check import one_of
+    from fedchord.experiments import study
+    from fedchord.report import study_table
+    from fedchord.report.formats import FORMATS
+    from fedchord.thesis import studies
+
+    one_of("study table", "format", form, FORMATS)
+    asked = studies.load(name)
+    _say_alias(name, asked.name)
+    folder = out or Path("runs") / asked.name
+    if scale is None and not pairs:
+        scale, pairs = study.recorded(folder)
+    show(study_table.tabulate(study.narrowed(study.plan(asked, scale, pairs or ()), only or ()), folder), form)
+
+
+def list_() -> None:
+    """The studies that come with the library.
+
+    \b
+      fedchord study list
+    """
+    from fedchord.cli.listing import studies
+
+    typer.echo("\n".join(studies()))
