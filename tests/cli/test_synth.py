@@ -16,10 +16,11 @@ from fedchord.cli import synth
 from fedchord.engine.simulate import rounds_of, simulate
 from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments import run as runs
-from fedchord.experiments import study
+from fedchord.experiments import session, study
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.export import load_model
 from fedchord.experiments.folder import RunFolder
+from fedchord.experiments.parts import Parts
 from fedchord.experiments.summary import notes
 from fedchord.report.show import result_notes
 from fedchord.synthetic.set import drawn, load_set
@@ -106,7 +107,7 @@ class TestRun:
     def test_going_on_gives_the_same_set(self, done, tmp_path):
         config = RunConfig.from_pairs([*SETTINGS, "eval_every=2", "checkpoint_every=1", f"out={tmp_path / 'a'}"])
         folder = RunFolder(tmp_path / "a")
-        rounds = iter(runs.Run(runs.Parts.build(config)))
+        rounds = iter(session.Run(Parts.build(config)))
         for _ in range(3):
             next(rounds)
         rounds.close()
@@ -132,13 +133,13 @@ def test_if_energies_diverge_the_last_good_set_is_kept(tmp_path, monkeypatch):
             if result.round == 2:
                 raise FedchordError("Langevin: the energies diverged in round 3")
 
-    monkeypatch.setattr(runs, "rounds_of", broken)
+    monkeypatch.setattr(session, "rounds_of", broken)
     told: list[str] = []
     config = RunConfig.from_pairs([*SETTINGS, "eval_every=0", f"out={tmp_path / 'a'}"])
     with pytest.raises(FedchordError, match="diverged in round 3"):
         runs.execute(config, report=told.append)
     assert "the set of round 2 is kept in" in told[-1]
-    parts = runs.Parts.build(config)
+    parts = Parts.build(config)
     running = simulate(
         parts.algorithm, parts.task, parts.federation, rounds=4, training=parts.training, executor="serial"
     )
@@ -296,7 +297,7 @@ def test_a_set_helps_clients_of_another_run(done):
         "model=logreg",
         "executor=serial",
     ]
-    plain, shared = (runs.Parts.build(RunConfig.from_pairs([*base, *more])) for more in ([], [f"synthetic={done}"]))
+    plain, shared = (Parts.build(RunConfig.from_pairs([*base, *more])) for more in ([], [f"synthetic={done}"]))
     assert (shared.federation.train.sizes - plain.federation.train.sizes).tolist() == [100] * 4
     assert shared.federation.test.sizes.tolist() == plain.federation.test.sizes.tolist()
     assert "A synthetic set of 100 rows was added" in " ".join(str(note.get("text")) for note in notes(shared))

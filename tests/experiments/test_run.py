@@ -14,6 +14,7 @@ from fedchord import FedchordError
 from fedchord.engine import checkpoint
 from fedchord.engine.memory import ClientMemory
 from fedchord.experiments import run as runs
+from fedchord.experiments import session
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.export import load_model
 from fedchord.experiments.folder import RunFolder
@@ -198,7 +199,7 @@ def test_ctrl_c_and_resume_give_the_very_same_result(tmp_path, monkeypatch, meth
     settings = [f"method={method}", "rounds=5", "checkpoint_every=0"]
     whole = runs.execute(tiny(*settings, "out=whole"))
     stop = StopAfter(2)
-    with pytest.raises(runs.Stopped, match=r"^stopped after round 2 of 5; go on with: fedchord resume cut$"):
+    with pytest.raises(session.Stopped, match=r"^stopped after round 2 of 5; go on with: fedchord resume cut$"):
         runs.execute(tiny(*settings, "out=cut"), progress=stop)
     assert stop.said == ["stopped after round 2 of 5; go on with: fedchord resume cut"]
     assert not (tmp_path / "cut/summary.json").exists()
@@ -213,7 +214,7 @@ def test_ctrl_c_and_resume_give_the_very_same_result(tmp_path, monkeypatch, meth
 
 def test_seconds_of_sessions_add_up(tmp_path):
     config = tiny(f"out={tmp_path / 'a'}")
-    with pytest.raises(runs.Stopped):
+    with pytest.raises(session.Stopped):
         runs.execute(config, progress=StopAfter(2))
     lines = RunFolder(tmp_path / "a").read_rounds()
     lines[-1]["elapsed"] = 1000.0
@@ -227,10 +228,10 @@ def test_seconds_of_sessions_add_up(tmp_path):
 def test_a_second_ctrl_c_stops_at_once(tmp_path):
     out = tmp_path / "a"
     line = f"stopped at once; the last checkpoint is of round 2; go on with: fedchord resume {out}"
-    with pytest.raises(runs.Stopped, match=line):
+    with pytest.raises(session.Stopped, match=line):
         runs.execute(tiny(f"out={out}"), progress=StopAfter(2, times=2))
     assert runs.resume(out)["rounds"] == 4
-    with pytest.raises(runs.Stopped, match="stopped at once; there is no checkpoint yet"):
+    with pytest.raises(session.Stopped, match="stopped at once; there is no checkpoint yet"):
         runs.execute(tiny("checkpoint_every=0", f"out={tmp_path / 'b'}"), progress=StopAfter(2, times=2))
     assert runs.resume(tmp_path / "b")["metrics"] == runs.resume(out)["metrics"]
     assert len(lines_of(tmp_path / "b")) == 4
@@ -239,7 +240,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path):
 def test_ctrl_c_without_out_and_in_the_last_round():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(
-        runs.Stopped, match="stopped after round 1 of 4; nothing was kept, since the run has no out folder"
+        session.Stopped, match="stopped after round 1 of 4; nothing was kept, since the run has no out folder"
     ):
         runs.execute(tiny(), progress=StopAfter(1))
     assert runs.execute(tiny(), progress=StopAfter(4))["rounds"] == 4
@@ -272,7 +273,7 @@ def test_resume_of_no_run_is_one_line(tmp_path):
 
 def test_resume_changes_only_what_does_not_matter(tmp_path):
     out = tmp_path / "a"
-    with pytest.raises(runs.Stopped):
+    with pytest.raises(session.Stopped):
         runs.execute(tiny(f"out={out}"), progress=StopAfter(1))
     with pytest.raises(FedchordError, match="resume: rounds, lr cannot be changed when a run goes on; start a new one"):
         runs.resume(out, ["rounds=9", "lr=1"])
@@ -282,7 +283,7 @@ def test_resume_changes_only_what_does_not_matter(tmp_path):
 
 
 def test_a_folder_that_was_moved_goes_on(tmp_path):
-    with pytest.raises(runs.Stopped):
+    with pytest.raises(session.Stopped):
         runs.execute(tiny(f"out={tmp_path / 'a'}"), progress=StopAfter(1))
     (tmp_path / "a").rename(tmp_path / "b")
     assert runs.resume(tmp_path / "b")["config"]["out"] == str(tmp_path / "b")
@@ -292,7 +293,7 @@ def test_a_folder_that_was_moved_goes_on(tmp_path):
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
     whole = runs.execute(tiny(f"out={tmp_path / 'whole'}"))
     out = tmp_path / "a"
-    with pytest.raises(runs.Stopped):
+    with pytest.raises(session.Stopped):
         runs.execute(tiny(f"out={out}"), progress=StopAfter(3))
     broken = out / "checkpoints/round-000003/state.safetensors"
     broken.write_bytes(broken.read_bytes()[:-8])
@@ -305,7 +306,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
 
 def test_no_good_checkpoint_is_one_line_and_loses_nothing(tmp_path):
     out = tmp_path / "a"
-    with pytest.raises(runs.Stopped):
+    with pytest.raises(session.Stopped):
         runs.execute(tiny(f"out={out}"), progress=StopAfter(1))
     (out / "checkpoints/round-000001/state.safetensors").write_bytes(b"")
     before = (out / "rounds.jsonl").read_bytes()
@@ -319,7 +320,7 @@ def test_killed_between_checkpoint_and_line(tmp_path):
     """The checkpoint of round 3 is there, its line is half written: the round is computed again."""
     whole, out = tmp_path / "whole", tmp_path / "a"
     runs.execute(tiny(f"out={whole}"))
-    with pytest.raises(runs.Stopped):
+    with pytest.raises(session.Stopped):
         runs.execute(tiny(f"out={out}"), progress=StopAfter(3))
     text = (out / "rounds.jsonl").read_text()
     (out / "rounds.jsonl").write_text(text[: text.index('"round": 3') + 20])
@@ -338,7 +339,7 @@ def test_killed_before_the_summary(tmp_path):
 
 def test_lost_rounds_are_told(tmp_path):
     out = tmp_path / "a"
-    with pytest.raises(runs.Stopped):
+    with pytest.raises(session.Stopped):
         runs.execute(tiny(f"out={out}"), progress=StopAfter(3))
     (out / "rounds.jsonl").unlink()
     said: list[str] = []

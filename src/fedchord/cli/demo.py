@@ -21,7 +21,7 @@ from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.parts import Parts
 from fedchord.experiments.progress import Progress, Silent, for_stream
-from fedchord.experiments.run import Run
+from fedchord.experiments.session import Run
 from fedchord.experiments.summary import method_line
 from fedchord.metrics import over_seeds
 

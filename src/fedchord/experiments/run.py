@@ -1,57 +1,26 @@
-"""Runs: from settings, or from objects in Python, to results, in a folder or without one; going on after a stop.
-
-A `Run` trains by `simulate` and does the rest itself: it evaluates, writes checkpoints and a line per round, warns, and
-at the end sweeps, measures newcomers and sums up, all in the workers of one executor.
-"""
+"""Runs: from settings, or from objects in Python, to results, in a folder or without one; going on after a stop."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedchord import check
 from fedchord.check import FedchordError
-from fedchord.core.round import Plan, open_run
-from fedchord.core.rules import Algorithm, SamplesRule, ServerState
+from fedchord.core.round import Plan
+from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
-from fedchord.engine.checkpoint import Checkpoints
-from fedchord.engine.executors import Executor, make_executor
-from fedchord.engine.memory import ClientMemory
-from fedchord.engine.simulate import RoundResult, rounds_of
 from fedchord.engine.work import Work, pick_device
-from fedchord.evaluation.evaluate import Evaluation
-from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.config import INDIFFERENT, RunConfig
 from fedchord.experiments.folder import RunFolder
-from fedchord.experiments.interrupts import Stopped, interrupts
 from fedchord.experiments.own import OwnConfig
-from fedchord.experiments.parts import Parts, headline
+from fedchord.experiments.parts import Parts
 from fedchord.experiments.progress import Progress, Silent
-from fedchord.experiments.reading import Line
-from fedchord.experiments.summary import round_line, summarise
+from fedchord.experiments.session import Report, Run, claimed
 from fedchord.synthetic.learn import Judge
-from fedchord.synthetic.set import SyntheticSet, drawn
-
-Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Round(RoundResult):
-    """One finished round of a run; `evaluation` is there in the rounds that were evaluated, `samples` with it where the
-    outcome is a synthetic set."""
-
-    evaluation: Evaluation | None = None
-    samples: SyntheticSet | None = None
-
-    @property
-    def fitted(self) -> Fitted:
-        """The federation as this round left it."""
-        return Fitted.of(self)
 
 
 def run(
@@ -116,7 +85,7 @@ def execute(
     """
     say = report or (progress or Silent()).say
     folder = RunFolder(config.out) if config.out else None
-    if _claimed(folder, config.fingerprint(), resume) and folder and folder.finished:
+    if claimed(folder, config.fingerprint(), resume) and folder and folder.finished:
         say(f"{folder.path} is finished; nothing was changed")
         return folder.read_summary()
     pick_device(config.device)
@@ -134,228 +103,3 @@ def resume(
     if changed:
         raise FedchordError(f"resume: {', '.join(changed)} cannot be changed when a run goes on; start a new one")
     return execute(new, resume=True, report=report, progress=progress)
-
-
-def _claimed(folder: RunFolder | None, fingerprint: str, resume: bool) -> bool:
-    """Whether the folder holds this run and it is to be continued; refuses a folder that holds any other."""
-    if folder is None:
-        return False
-    if resume and folder.holds_run and folder.fingerprint() == fingerprint:
-        return True
-    folder.refuse(fingerprint)
-    return False
-
-
-class Run:
-    """A run: iterating over it does the rounds that are left. Afterwards it has `summary`, `fitted` and `evaluation`.
-
-    A finished run that is resumed has no rounds left, and its summary as it was written.
-    """
-
-    def __init__(
-        self, parts: Parts, resume: bool = False, report: Report | None = None, progress: Progress | None = None
-    ) -> None:
-        self.parts = parts
-        self.summary: dict[str, Any] | None = None
-        self.fitted: Fitted | None = None
-        self.evaluation: Evaluation | None = None
-        self._shown = progress or Silent()
-        self._say = report or self._shown.say
-        self._folder = RunFolder(parts.config.out) if parts.config.out else None
-        self._going_on = _claimed(self._folder, parts.config.fingerprint(), resume)
-        self._lines: list[Line] = []
-        self._before, self._start, self._warned = 0.0, time.perf_counter(), False
-        self._reached: Fitted | None = None
-
-    def __iter__(self) -> Iterator[Round]:
-        return self._session(lambda: False)
-
-    def finish(self) -> dict[str, Any]:
-        """Do all rounds that are left and return the summary; Ctrl-C ends it after a round, with a checkpoint."""
-        with interrupts() as asked:
-            try:
-                for _ in self._session(asked):
-                    pass
-            except Stopped:
-                raise
-            except KeyboardInterrupt:
-                raise self._abort() from None
-        assert self.summary is not None
-        return self.summary
-
-    # -- one stretch: from the start, or from a checkpoint, to the end or an interruption ---------------------------
-
-    def _session(self, asked: Callable[[], bool]) -> Iterator[Round]:
-        if self.summary is not None:
-            return
-        folder, parts = self._folder, self.parts
-        self._start = time.perf_counter()
-        if folder and not self._going_on:
-            folder.begin(parts.config)
-        try:
-            logged = self._standing()
-            state, memory = self._opened()
-            if folder and self._going_on and folder.finished:
-                self._read(state, memory)
-                return
-            self._shown.begin(parts.algorithm.name, parts.config.rounds, state.round)
-            yield from self._rounds(state, memory, logged, asked)
-        except FedchordError:
-            if folder and not self._going_on and not self._lines:
-                folder.discard()
-            raise
-        finally:
-            self._going_on = True  # what comes next goes on from here
-            self._shown.end()
-
-    def _rounds(
-        self, state: ServerState, memory: ClientMemory, logged: list[Line], asked: Callable[[], bool]
-    ) -> Iterator[Round]:
-        parts, plan = self.parts, self.parts.config.plan()
-        parts.work.rehearse(state, plan)
-        size = plan.size(parts.federation.num_clients)
-        pool = make_executor(parts.config.executor, parts.work, state.broadcast, size, parts.config.workers, self._say)
-        last: Round | None = None
-        self._take_over(logged[: state.round], state.round)
-        try:
-            for result in self._guarded(rounds_of(pool, plan, state, memory), Fitted(parts.work, state, memory)):
-                last = self._done(result, pool)
-                yield last
-                if asked() and last.round < plan.rounds:
-                    raise self._stop(last)
-            self._end(last, Fitted(parts.work, state, memory), pool)
-        finally:
-            pool.close()
-
-    def _opened(self) -> tuple[ServerState, ClientMemory]:
-        """Where the run begins: at its start, or at its newest checkpoint."""
-        work = self.parts.work
-        if self._reached is not None and self._folder is None:  # iterated before, and nothing was written
-            return self._reached.state, self._reached.memory
-        memory = ClientMemory(device=work.task.device)
-        found = self._checkpoints.load(memory) if self._folder and self._going_on else None
-        for problem in found.problems if found else ():
-            self._say(f"{problem}; going on from the one before")
-        if found:
-            return found.state.to(work.task.device), memory
-        first = open_run(work.algorithm, work.task, work.federation.num_clients, self.parts.config.plan())
-        return first.to(work.task.device), memory
-
-    @property
-    def _checkpoints(self) -> Checkpoints:
-        assert self._folder is not None
-        config = self.parts.config
-        return Checkpoints(self._folder.checkpoints, config.checkpoint_every, config.fingerprint())
-
-    def _standing(self) -> list[Line]:
-        """The rounds that are written down."""
-        if self._folder is None or not self._going_on:
-            return self._lines
-        logged = self._folder.read_rounds()
-        self._folder.drop_unlogged(len(logged))
-        return logged
-
-    def _done(self, result: RoundResult, pool: Executor) -> Round:
-        """Everything that follows a round: evaluation, checkpoint, line, warning."""
-        parts, config = self.parts, self.parts.config
-        every, evaluation, made = config.choices()["eval_every"], None, None
-        last = result.round == config.rounds
-        if last or (every > 0 and result.round % every == 0):
-            evaluation, made = parts.measured(Fitted.of(result), pool, last)
-        if self._folder and self._checkpoints.due(result.round, config.rounds):
-            self._checkpoints.save(result.state, result.memory)
-        plain = {part.name: getattr(result, part.name) for part in fields(RoundResult)}
-        done = Round(**plain, evaluation=evaluation, samples=made)
-        self._reached = done.fitted
-        self._write(done)
-        self._warn(done)
-        return done
-
-    def _warn(self, done: Round) -> None:
-        """The first alarm of a rule that makes samples."""
-        rule = self.parts.algorithm.client
-        if isinstance(rule, SamplesRule) and not self._warned and (alarm := rule.alarm(done.log)):
-            self._say(f"round {done.round}: {alarm}")
-            self._warned = True
-
-    def _write(self, done: Round) -> None:
-        line = round_line(done, done.evaluation, self._elapsed())
-        self._lines.append(line)
-        if self._folder:
-            self._folder.add_round(line)
-            if done.samples is not None:
-                self._folder.add_snapshot(done.samples, done.round)
-        metric = headline(tuple(done.evaluation.metrics)) if done.evaluation else ""
-        self._shown.update(done.round, metric, done.evaluation.mean(metric) if done.evaluation else None)
-
-    def _end(self, last: Round | None, begun: Fitted, pool: Executor) -> None:
-        """Sweep, newcomers, synthetic set, summary; a run whose last round was done before is measured once more."""
-        parts = self.parts
-        fitted = begun if last is None else last.fitted
-        evaluation, made = (None, None) if last is None else (last.evaluation, last.samples)
-        if evaluation is None:
-            evaluation, made = parts.measured(fitted, pool)
-        assert evaluation is not None  # somebody is measured at the end
-        swept, late = parts.swept(fitted, executor=pool), parts.welcomed(fitted, pool)
-        if self._folder and made is not None:
-            self._folder.write_samples(made)
-        looked = parts.looked(made, evaluation, self._lines)
-        summary = summarise(parts, evaluation, swept, self._lines, self._elapsed(), late, looked)
-        if self._folder:
-            self._folder.write_summary(summary)
-        self.summary, self.fitted, self.evaluation = summary, fitted, evaluation
-
-    def _read(self, state: ServerState, memory: ClientMemory) -> None:
-        """The results of a run that is finished already."""
-        assert self._folder is not None
-        self._say(f"{self._folder.path} is finished; nothing was changed")
-        self.summary, self.fitted = self._folder.read_summary(), Fitted(self.parts.work, state, memory)
-
-    def _guarded(self, results: Iterator[RoundResult], last: Fitted) -> Iterator[RoundResult]:
-        """The rounds; if samples diverge, the set of the last good round is kept before the error goes on."""
-        try:
-            for result in results:
-                last = Fitted.of(result)
-                yield result
-        except FedchordError:
-            if self._folder and self.parts.algorithm.outcome == "samples" and last.state.round:
-                self._folder.write_samples(drawn(last))
-                self._say(f"the set of round {last.state.round} is kept in {self._folder.samples}")
-            raise
-
-    def _take_over(self, kept: list[Line], done: int) -> None:
-        """Take over the lines of the rounds before this session; later ones are computed again."""
-        self._lines = kept
-        self._before = kept[-1].get("elapsed", 0.0) if kept else 0.0
-        if self._folder and self._going_on:
-            self._folder.write_rounds(kept)
-            if len(kept) < done:
-                lost = f"{self._folder.rounds} has lost rounds {len(kept) + 1} to {done}"
-                self._say(f"{lost}; the results are not affected")
-
-    def _elapsed(self) -> float:
-        return self._before + time.perf_counter() - self._start
-
-    # -- interruptions ----------------------------------------------------------------------------------------------
-
-    def _stop(self, done: Round) -> Stopped:
-        """After the round in which Ctrl-C was pressed: keep a checkpoint and say how to go on."""
-        folder, config = self._folder, self.parts.config
-        where = f"stopped after round {done.round} of {config.rounds}"
-        if folder is None:
-            return self._told(f"{where}; nothing was kept, since the run has no out folder")
-        if done.round not in folder.checkpoint_rounds():
-            self._checkpoints.save(done.state, done.memory)
-        return self._told(f"{where}; {folder.hint}")
-
-    def _abort(self) -> Stopped:
-        """At the second Ctrl-C: say which checkpoint there is."""
-        rounds = self._folder.checkpoint_rounds() if self._folder else []
-        if self._folder is None or not rounds:
-            return self._told("stopped at once; there is no checkpoint yet")
-        return self._told(f"stopped at once; the last checkpoint is of round {rounds[-1]}; {self._folder.hint}")
-
-    def _told(self, line: str) -> Stopped:
-        self._shown.end()
-        self._say(line)
-        return Stopped(line)
