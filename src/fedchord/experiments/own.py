@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 import tomli_w
@@ -107,7 +108,7 @@ class OwnConfig:
             **self.choices(),
             "executor": self.executor,
             "checkpoint_every": self.checkpoint_every,
-            "objects": self.digest(),
+            "objects": self.digest,
         }
         values |= {} if self.sweep_lambdas is None else {"sweep.lambdas": list(self.sweep_lambdas)}
         values |= {} if self.out is None else {"out": self.out}
@@ -121,6 +122,7 @@ class OwnConfig:
         """A hash of everything that changes the result."""
         return fingerprint_of(self.values())
 
+    @cached_property
     def digest(self) -> str:
         """A hash of rules, first model and data: the same objects made anew have the same."""
         found = hashlib.sha256()

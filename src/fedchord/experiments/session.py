@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from fedchord.check import FedchordError
@@ -71,7 +72,11 @@ class Run:
         self._shown = progress or Silent()
         self._say = report or self._shown.say
         self._folder = RunFolder(parts.config.out) if parts.config.out else None
-        self._going_on = claimed(self._folder, parts.config.fingerprint(), resume)
+        self._every: int = parts.config.choices()["eval_every"]
+        mark = parts.config.fingerprint() if self._folder else ""
+        home = self._folder.checkpoints if self._folder else Path()
+        self._checkpoints = Checkpoints(home, parts.config.checkpoint_every, mark)
+        self._going_on = claimed(self._folder, mark, resume)
         self._lines: list[Line] = []
         self._before, self._start, self._warned = 0.0, time.perf_counter(), False
         self._reached: Fitted | None = None
@@ -150,12 +155,6 @@ class Run:
         first = open_run(work.algorithm, work.task, work.federation.num_clients, self.parts.config.plan())
         return first.to(work.task.device), memory
 
-    @property
-    def _checkpoints(self) -> Checkpoints:
-        assert self._folder is not None
-        config = self.parts.config
-        return Checkpoints(self._folder.checkpoints, config.checkpoint_every, config.fingerprint())
-
     def _standing(self) -> list[Line]:
         """The rounds that are written down."""
         if self._folder is None or not self._going_on:
@@ -166,12 +165,11 @@ class Run:
 
     def _done(self, result: RoundResult, pool: Executor) -> Round:
         """Everything that follows a round: evaluation, checkpoint, line, warning."""
-        parts, config = self.parts, self.parts.config
-        every, evaluation, made = config.choices()["eval_every"], None, None
-        last = result.round == config.rounds
-        if last or (every > 0 and result.round % every == 0):
-            evaluation, made = parts.measured(Fitted.of(result), pool, last)
-        if self._folder and self._checkpoints.due(result.round, config.rounds):
+        rounds, evaluation, made = self.parts.config.rounds, None, None
+        last = result.round == rounds
+        if last or (self._every > 0 and result.round % self._every == 0):
+            evaluation, made = self.parts.measured(Fitted.of(result), pool, last)
+        if self._folder and self._checkpoints.due(result.round, rounds):
             self._checkpoints.save(result.state, result.memory)
         plain = {part.name: getattr(result, part.name) for part in fields(RoundResult)}
         done = Round(**plain, evaluation=evaluation, samples=made)
