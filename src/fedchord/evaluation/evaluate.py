@@ -79,7 +79,8 @@ def evaluate(
     found = run_each(executor, measured, groups)
     alike = sum(len(group) for group, (_, shared) in zip(groups, found, strict=True) if shared)
     summary, per_client = summed_up(names, [part for part, _ in found])
-    counts = {"left_out": len(able) - len(clients), "global_model": alike if rule.sends else 0}
+    counts = {"evaluated": len(clients), "left_out": len(able) - len(clients)}
+    counts["global_model"] = alike if rule.sends else 0  # nothing shared: what is broadcast is the first model
     return Evaluation(protocol(fitted, split, len(able)) | counts, summary, per_client, tuple(clients))
 
 
