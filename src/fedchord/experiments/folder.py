@@ -19,6 +19,7 @@ from typing import Any
 from fedchord.check import FedchordError
 from fedchord.experiments import reading
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.lock import FolderLock
 from fedchord.experiments.own import fingerprint_of
 from fedchord.experiments.parts import Settings
 from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, ROUNDS, SUMMARY, Line
@@ -37,6 +38,8 @@ class RunFolder:
         self.config, self.rounds = self.path / CONFIG, self.path / ROUNDS
         self.summary, self.checkpoints = self.path / SUMMARY, self.path / CHECKPOINTS
         self.samples, self.snapshots = self.path / SET, self.path / "snapshots"
+        self.lock = FolderLock(self.path)
+        self._new: list[Path] = []
 
     @property
     def holds_run(self) -> bool:
@@ -81,21 +84,30 @@ class RunFolder:
             return fingerprint_of(values)
         return RunConfig.from_values(values).with_values(out=str(self.path)).fingerprint()
 
+    def occupy(self) -> None:
+        """Make the folder if need be, and lock it."""
+        self._new = [part for part in (self.path, *self.path.parents) if not part.exists()]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
+        self.lock.take()
+
     def begin(self, config: Settings) -> None:
-        """Make the folder of a new run."""
+        """Write down the settings of a new run."""
         own = config.values().get("made") == MADE
         again = f"fedchord run {self.config} out=ANOTHER_FOLDER runs this again"
         told = "made of objects in Python; fedchord.run(..., resume=True) goes on" if own else again
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.config, f"# {told}\n{config.to_toml()}")
         except OSError as error:
             raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
 
     def discard(self) -> None:
-        """Take back `begin` when the run could not start; folders that hold anything else stay."""
+        """Take back `occupy` and `begin` when the run could not start; folders that hold anything else stay."""
         self.config.unlink(missing_ok=True)
-        for folder in (self.checkpoints, self.path):
+        self.lock.give_back()
+        for folder in (self.checkpoints, *self._new):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
 

@@ -47,9 +47,11 @@ class Round(RoundResult):
 
 
 def claimed(folder: RunFolder | None, fingerprint: str, resume: bool) -> bool:
-    """Whether the folder holds this run and it is to be continued; refuses a folder that holds any other."""
+    """Whether the folder holds this run and it is to be continued; refuses a folder that holds any
+    other, and one where another process is at work."""
     if folder is None:
         return False
+    folder.lock.check()
     if resume and folder.holds_run and folder.fingerprint() == fingerprint:
         return True
     folder.refuse(fingerprint)
@@ -104,8 +106,8 @@ class Run:
             return
         folder, parts = self._folder, self.parts
         self._start = time.perf_counter()
-        if folder and not self._going_on:
-            folder.begin(parts.config)
+        if folder:
+            self._occupy(folder)
         try:
             logged = self._standing()
             state, memory = self._opened()
@@ -120,7 +122,22 @@ class Run:
             raise
         finally:
             self._going_on = True  # what comes next goes on from here
+            if folder:
+                folder.lock.give_back()
             self._shown.end()
+
+    def _occupy(self, folder: RunFolder) -> None:
+        """Lock the folder for this stretch, and begin there if it is the first; a finished run is only read."""
+        if self._going_on and folder.finished:
+            return
+        folder.occupy()
+        try:
+            if not self._going_on:
+                folder.refuse(self._checkpoints.fingerprint)  # once more: now nobody else can begin there
+                folder.begin(self.parts.config)
+        except BaseException:
+            folder.lock.give_back()
+            raise
 
     def _rounds(
         self, state: ServerState, memory: ClientMemory, logged: list[Line], asked: Callable[[], bool]
