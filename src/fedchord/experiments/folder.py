@@ -19,7 +19,7 @@ from typing import Any
 from fedchord.check import FedchordError
 from fedchord.experiments import reading
 from fedchord.experiments.config import RunConfig
-from fedchord.experiments.lock import FolderLock
+from fedchord.experiments.lock import LOCK, FolderLock
 from fedchord.experiments.own import fingerprint_of
 from fedchord.experiments.parts import Settings
 from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, ROUNDS, SUMMARY, Line
@@ -28,6 +28,9 @@ from fedchord.files import write_text
 from fedchord.synthetic.look import grid
 from fedchord.synthetic.look import write as write_picture
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
+
+LEFT_OVER = frozenset({LOCK, "error.txt", f".{CONFIG}.partial"})
+"""What a run that did not come to its first line may leave."""
 
 
 class RunFolder:
@@ -116,6 +119,7 @@ class RunFolder:
         if self.path.is_file():
             raise FedchordError(f"out: {self.path} is a file, not a folder")
         if not self.holds_run:
+            self._refuse_foreign()
             return
         try:
             values, held = self.read_values(), self.fingerprint()
@@ -129,6 +133,14 @@ class RunFolder:
         raise FedchordError(
             f"{self.path} already holds {same}, finished {which}; choose another out, or see it with: {see}"
         )
+
+    def _refuse_foreign(self) -> None:
+        """The error where `out` holds what no run wrote."""
+        names = sorted(part.name for part in self.path.iterdir()) if self.path.is_dir() else []
+        foreign = [name for name in names if name not in LEFT_OVER]
+        if foreign:
+            what = foreign[0] if len(foreign) == 1 else f"{foreign[0]} and {len(foreign) - 1} more"
+            raise FedchordError(f"out: {self.path} is no run folder and not empty ({what}); choose another out")
 
     # -- rounds ----------------------------------------------------------------------------------------------------
 
