@@ -53,13 +53,15 @@ def test_a_file_without_its_holder_locks_nobody_out(tmp_path):
 
 
 def test_a_forked_child_holds_nothing(tmp_path):
-    lock, (ours, theirs) = FolderLock(tmp_path), os.pipe()
+    lock, (ours, theirs), (started, start) = FolderLock(tmp_path), os.pipe(), os.pipe()
     lock.take()
     child = os.fork()
     if child == 0:  # lives on until the pipe closes
         os.close(theirs)
+        os.write(start, b"x")
         os.read(ours, 1)
         os._exit(0)
+    os.read(started, 1)
     try:
         with pytest.raises(FedchordError, match=BUSY):
             FolderLock(tmp_path).take()  # the child closed its copy only
@@ -71,7 +73,8 @@ def test_a_forked_child_holds_nothing(tmp_path):
     finally:
         os.close(theirs)
         os.waitpid(child, 0)
-        os.close(ours)
+        for end in (ours, started, start):
+            os.close(end)
 
 
 def test_a_second_run_object_is_refused(tmp_path):

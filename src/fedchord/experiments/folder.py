@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedchord.check import FedchordError
+from fedchord.check import FedchordError, require
 from fedchord.experiments import reading
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.lock import LOCK, FolderLock
@@ -24,7 +24,7 @@ from fedchord.experiments.own import fingerprint_of
 from fedchord.experiments.parts import Settings
 from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, ROUNDS, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
-from fedchord.files import write_text
+from fedchord.files import blocked, write_text
 from fedchord.synthetic.look import grid
 from fedchord.synthetic.look import write as write_picture
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
@@ -118,6 +118,8 @@ class RunFolder:
         """The error where `out` is not free; `fingerprint` is that of the run that wants it."""
         if self.path.is_file():
             raise FedchordError(f"out: {self.path} is a file, not a folder")
+        reason = blocked(self.path)
+        require(not reason, "out", f"{self.path} cannot be written ({reason})")
         if not self.holds_run:
             self._refuse_foreign()
             return

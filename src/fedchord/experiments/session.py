@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fedchord.check import FedchordError
+from fedchord.check import FedchordError, require
 from fedchord.core.round import open_run
 from fedchord.core.rules import SamplesRule, ServerState
 from fedchord.engine.checkpoint import Checkpoints
@@ -67,6 +67,9 @@ class Run:
     def __init__(
         self, parts: Parts, resume: bool = False, report: Report | None = None, progress: Progress | None = None
     ) -> None:
+        ends, tests = parts.algorithm.outcome, len(parts.federation.test.rows)
+        name = parts.federation.name
+        require(tests > 0 or ends != "model", name, "no client has test rows; clients need two rows or more")
         self.parts = parts
         self.summary: dict[str, Any] | None = None
         self.fitted: Fitted | None = None
