@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -160,3 +161,16 @@ def test_two_processes_and_kill_9(tmp_path, monkeypatch):
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+def test_a_disk_that_takes_no_more_is_one_line(tmp_path, monkeypatch):
+    """The checkpoint does not fit: the run stops in one line, leaves nothing half written, and can go on."""
+    monkeypatch.chdir(tmp_path)
+    few = ["run", "rounds=2", "executor=serial", "eval_every=0", "checkpoint_every=1", "out=a"]
+    bounded = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # noqa: E731
+    process = fedchord(*few, preexec_fn=bounded)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2 and "Traceback" not in err
+    assert err.splitlines()[-1].startswith("error: a/checkpoints/") and "cannot be written" in err.splitlines()[-1]
+    assert [path for path in tmp_path.rglob("*") if "partial" in path.name or path.name == LOCK] == []
+    assert runs.resume("a")["rounds"] == 2
