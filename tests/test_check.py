@@ -18,6 +18,7 @@ from fedchord.check import FedchordError
         (lambda: check.below("A", "b", 1, 1), "A: b must be at least 0 and below 1, got 1"),
         (lambda: check.at_least("A", "mu", -1, 0), "A: mu must be at least 0, got -1"),
         (lambda: check.one_of("A", "kind", "z", ("x", "y")), "A: kind must be one of x, y, got 'z'"),
+        (lambda: check.whole("A", "x", 11, 0, 10), "A: x must be at most 10, got 11"),
     ],
 )
 def test_wording(call, line):

@@ -12,7 +12,7 @@ from fedchord.check import FedchordError
 from fedchord.core.rules import ServerState
 from fedchord.engine import checkpoint
 from fedchord.engine.memory import ClientMemory, save_tensors
-from fedchord.files import write_text, written
+from fedchord.files import blocked, write_text, written
 from fedchord.synthetic import look
 from fedchord.synthetic.set import SyntheticSet, save
 
@@ -101,3 +101,10 @@ def test_no_writer_leaves_half_a_file(tmp_path, monkeypatch, write):
     write(tmp_path)
     assert not [path for path in tmp_path.rglob("*") if "partial" in path.name]
     assert any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+def test_what_is_in_the_way_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert blocked(tmp_path) == blocked(tmp_path / "a" / "b.pt") == blocked(tmp_path / "file") == ""
+    assert blocked(tmp_path / "file" / "b.pt") == f"{tmp_path / 'file'} is a file"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]

@@ -34,10 +34,16 @@ def number(owner: str, name: str, value: object) -> float:
     return float(value)
 
 
-def whole(owner: str, name: str, value: object, low: int = 0) -> int:
-    """A whole number of at least `low`."""
+LARGEST = 2**63 - 1
+"""The largest whole number that a tensor holds."""
+
+
+def whole(owner: str, name: str, value: object, low: int = 0, high: int = LARGEST) -> int:
+    """A whole number of at least `low`, and of at most `high`, which stops what nobody can mean."""
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise fail(owner, f"{name} must be a whole number of at least {low}, got {value!r}")
+    if value > high:
+        raise fail(owner, f"{name} must be at most {high}, got {value!r}")
     return value
 
 

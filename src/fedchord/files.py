@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -32,6 +33,16 @@ def written(path: Path, flush: bool = True) -> Iterator[Path]:
     except BaseException:
         _remove(beside)
         raise
+
+
+def blocked(path: Path) -> str:
+    """Why nothing can be written at a path, "" if nothing is known to be in the way; it writes nothing itself."""
+    place = path
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if place != path and not place.is_dir():
+        return f"{place} is a file"
+    return "" if os.access(place, os.W_OK) else os.strerror(errno.EACCES)
 
 
 def write_text(path: Path, text: str) -> None:

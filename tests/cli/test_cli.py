@@ -307,14 +307,15 @@ def start():
         process.communicate()
 
 
-def press(process: subprocess.Popen[str]) -> None:
-    """Ctrl-C as a terminal sends it: to the process and its workers."""
-    os.killpg(process.pid, signal.SIGINT)
+def press(process: subprocess.Popen[str], number: int = signal.SIGINT) -> None:
+    """Ctrl-C as a terminal sends it, or SIGTERM as a queue does: to the process and its workers."""
+    os.killpg(process.pid, number)
 
 
-def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(start):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_a_checkpoint_and_says_how_to_go_on(start, number):
     process = start("epochs=20", "eval_every=0", "checkpoint_every=0", "out=runs/a")
-    press(process)
+    press(process, number)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert out == ""

@@ -53,11 +53,13 @@ def test_choices_follow_the_data():
         "model": "twonn",
         "split": "pathological",
         "clients": 20,
+        "cohort": 5,
         "noise": "none",
         "eval_every": 0,
     }
     natural = RunConfig(data="qmnist").choices()
     assert (natural["split"], natural["clients"]) == ("natural", "all")
+    assert "cohort" not in natural  # how many clients there are is not known yet
     assert RunConfig(data="qmnist", split="iid").choices()["clients"] == 20
     assert RunConfig(rounds=500).choices()["eval_every"] == 10
     assert RunConfig(rounds=500, eval_every=0).choices()["eval_every"] == 0
@@ -237,12 +239,40 @@ MISTAKES = {
     "noise.rate=0.2": "run: noise.rate is 0.2, but noise is not chosen (pair or symmetric)",
     "noise.rate=2": "run: noise.rate must be between 0 and 1, got 2.0",
     "executor=fast": "run: executor must be one of auto, processes, serial, vectorised, got 'fast'",
+    "rounds=1e23": "run: rounds must be at most 10000000, got 99999999999999991611392",
+    "epochs=0": "run: epochs must be a whole number of at least 1, got 0",
+    "seed=1e26": "run: seed must be at most 9223372036854775807, got 100000000000000004764729344",
+    "workers=100000": "run: workers must be at most 1024, got 100000",
     "workers=0": "run: workers must be a whole number of at least 1, got 0",
     "device=tpu": "run: device must be auto, cpu or cuda, got 'tpu'",
     "eval_every=-1": "run: eval_every must be a whole number of at least 0, got -1",
     "rounds": "run: 'rounds' is not a setting; settings are key=value, for example rounds=50",
     "rounds=": "run: rounds has no value; write rounds=VALUE",
 }
+
+
+def test_whole_numbers_may_be_written_like_1e3():
+    config = RunConfig.from_pairs(["rounds=1e3", "clients=1e2", "seed=2.0"])
+    assert (config.rounds, config.clients, config.seed) == (1000, 100, 2)
+    assert all(type(value) is int for value in (config.rounds, config.clients, config.seed))
+    assert config.fingerprint() == RunConfig(rounds=1000, clients=100, seed=2).fingerprint()
+
+
+def test_the_usual_cohort_is_all_where_clients_are_few(tmp_path):
+    """A cohort that is named must fit; one that is not is five, or everybody, also when its file is run again."""
+    own = tmp_path / "own.csv"
+    own.write_text("a,label,client\n" + "".join(f"{i},{i % 2},{i % 4}\n" for i in range(40)))
+    config = RunConfig(data=str(own))
+    assert config.plan().size(config.federation().num_clients) == 4
+    assert config.plan().size(6) == 5
+    assert RunConfig(clients=3).plan().size(3) == 3
+    for one in (config, RunConfig(clients=3), RunConfig(newcomers=17)):
+        (tmp_path / "config.toml").write_text(one.to_toml())
+        again = RunConfig.from_toml(tmp_path / "config.toml")
+        assert again.cohort is None and again.fingerprint() == one.fingerprint()
+    assert RunConfig().fingerprint() == RunConfig(cohort=5).fingerprint()
+    with pytest.raises(FedchordError, match="cohort must be at most the number of clients, 3, got 5"):
+        RunConfig(clients=3, cohort=5)
 
 
 @pytest.mark.parametrize("pair", MISTAKES)

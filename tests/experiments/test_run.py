@@ -187,10 +187,21 @@ def test_a_run_that_cannot_start_leaves_nothing(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-def test_files_that_are_not_a_run_are_left_alone(tmp_path):
+def test_a_folder_that_holds_something_else_is_refused(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    runs.execute(tiny("rounds=1", f"out={tmp_path}"))
-    assert (tmp_path / "mine.txt").read_text() == "mine"
+    told = f"^out: {tmp_path} is no run folder and not empty \\(mine.txt\\); choose another out$"
+    with pytest.raises(FedchordError, match=told):
+        runs.execute(tiny("rounds=1", f"out={tmp_path}"))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    (tmp_path / "yours").mkdir()
+    with pytest.raises(FedchordError, match=r"\(mine.txt and 1 more\)"):
+        runs.execute(tiny("rounds=1", f"out={tmp_path}"))
+
+
+def test_a_folder_of_a_run_that_never_began_is_free(tmp_path):
+    for name in (".lock", "error.txt"):
+        (tmp_path / name).write_text("")
+    assert runs.execute(tiny("rounds=1", f"out={tmp_path}"))["rounds"] == 1
 
 
 @pytest.mark.parametrize("method", ["scaffold", "local", "fedadam"])
@@ -238,13 +249,13 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path):
 
 
 def test_ctrl_c_without_out_and_in_the_last_round():
-    before = signal.getsignal(signal.SIGINT)
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(
         session.Stopped, match="stopped after round 1 of 4; nothing was kept, since the run has no out folder"
     ):
         runs.execute(tiny(), progress=StopAfter(1))
     assert runs.execute(tiny(), progress=StopAfter(4))["rounds"] == 4
-    assert signal.getsignal(signal.SIGINT) is before
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_runs_in_other_threads_leave_signals_alone():

@@ -88,7 +88,7 @@ def test_a_plan_is_methods_by_settings_by_seeds() -> None:
         (method, setting, seed) for method in ("FedAvg", "FedProx") for setting in ("K=5", "K=8") for seed in (1, 2)
     }
     last = jobs[-1].config
-    assert (last.method, last.clients, last.cohort, last.rounds, last.seed) == ("fedprox", 8, 5, 2, 2)
+    assert (last.method, last.clients, last.plan().cohort, last.rounds, last.seed) == ("fedprox", 8, 5, 2, 2)
     assert dict(last.parameters) == {"method.mu": 0.1}
     assert len({job.folder for job in jobs}) == 8
     assert jobs[0].folder.startswith("k-5_fedavg_seed1_")
@@ -258,8 +258,8 @@ def test_the_controls_stand_in_every_table_of_personal_models() -> None:
 def test_a_table_of_the_thesis_leads_to_its_study(fake: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     for alias, name in (("2_table6", "2_noise"), ("2_table7", "2_start")):
         assert studies.load(alias) == studies.load(name)
-        done = invoke("study", "table", alias)
-        assert done.exit_code == 0 and done.stderr.splitlines()[0] == f"{alias} is the study {name}"
+        done = invoke("study", "run", alias, "--only", "no such row")
+        assert done.stderr.splitlines()[0] == f"{alias} is the study {name}"
     for absent, words in (("2_table4", "Dirichlet splits of CIFAR-100 and TinyImageNet"), ("2_table5", "study text")):
         with pytest.raises(FedchordError, match=f"study: table {absent} has no study yet .*{words}") as caught:
             studies.load(absent)
@@ -457,7 +457,7 @@ def test_the_table_remembers_scale_and_changes_of_the_last_run(tmp_path: Path, f
     shown = invoke("study", "table", str(file), "--out", out)
     assert "scale thesis: rounds=9, seeds=4,5, lr=0.5" in shown.stdout and "missing" not in shown.stdout
     other = invoke("study", "table", str(file), "--out", out, "--scale", "small")
-    assert "missing: 8 of 8 runs" in other.stdout
+    assert str(other.exception).startswith(f"study table: no finished run in {out}; run it with: fedchord study run ")
 
 
 def test_references_go_below_where_the_terminal_is_narrow(tmp_path: Path, fake: FakeRuns) -> None:

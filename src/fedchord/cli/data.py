@@ -116,7 +116,7 @@ def get(
     from fedchord.data.official.fetch import get as fetch
     from fedchord.thesis.data_table import way_to_get
 
-    (source,), place = _sources([name]), _root(root)
+    (source,), place = _sources([name]), _root(root, new=True)
     facts = FACTS.get(name, Facts())
     typer.echo(f"{name}: {source.title}")
     typer.echo(f"  licence: {source.licence}")
@@ -161,6 +161,7 @@ def show(
     from fedchord.thesis.data_table import federation_of, statistics_lines
 
     check_pictures(picture, samples)
+    _root(root)
     if not is_file(name) and name not in SOURCES:
         raise unknown("data set", name, SOURCES)
     place = [] if root is None or is_file(name) else [f"data.root={root}"]
@@ -210,10 +211,16 @@ def caches(
         typer.echo("--clean deletes those that are stale, damaged or left over")
 
 
-def _root(root: Path | None) -> Path:
+def _root(root: Path | None, new: bool = False) -> Path:
+    """The folder of the data sets; one that is named must be there, unless it is to be made."""
+    from fedchord.check import require
     from fedchord.data import data_root
 
-    return data_root() if root is None else root.expanduser()
+    if root is None:
+        return data_root()
+    place = root.expanduser()
+    require(place.is_dir() or (new and not place.exists()), "data", f"--root {root} is no folder")
+    return place
 
 
 def _sources(names: list[str]) -> list[Source]:

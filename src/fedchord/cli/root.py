@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fedchord import __version__
-from fedchord.check import FedchordError
+from fedchord.check import FedchordError, require
 from fedchord.cli import data, new, study, synth
 from fedchord.cli.compare import compare
 from fedchord.cli.export import export
@@ -96,6 +96,10 @@ def demo(
     20 clients hold two of the ten classes each: local training, FedAvg, FedProx, SCAFFOLD and FedAdam. Prints a table
     and writes demo.png.
     """
+    from fedchord.files import blocked
+
+    reason = f"{out} is a file" if out.is_file() else blocked(out)
+    require(not reason, "demo", f"{out / 'demo.png'} cannot be written ({reason})")
     from fedchord.cli.demo import run_demo
 
     run_demo(out)

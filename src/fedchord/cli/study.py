@@ -103,7 +103,7 @@ def table(
       fedchord study table smoke
       fedchord study table 2_table3 --only "MNIST K=100" --format markdown
     """
-    from fedchord.check import one_of
+    from fedchord.check import one_of, require
     from fedchord.experiments import study
     from fedchord.report import study_table
     from fedchord.report.formats import FORMATS
@@ -111,11 +111,15 @@ def table(
 
     one_of("study table", "format", form, FORMATS)
     asked = studies.load(name)
-    _say_alias(name, asked.name)
     folder = out or Path("runs") / asked.name
     if scale is None and not pairs:
         scale, pairs = study.recorded(folder)
-    show(study_table.tabulate(study.narrowed(study.plan(asked, scale, pairs or ()), only or ()), folder), form)
+    plan = study.narrowed(study.plan(asked, scale, pairs or ()), only or ())
+    done = any(study.is_done(folder / job.folder) for job in plan.jobs)
+    again = study.command("run", plan, name, folder, only or (), pairs or ())
+    require(done, "study table", f"no finished run in {folder}; run it with: {again}")
+    _say_alias(name, asked.name)
+    show(study_table.tabulate(plan, folder), form)
 
 
 def list_() -> None:

@@ -18,18 +18,21 @@ from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.tensors import Tensors, weighted_sum
 
+MOST_ROUNDS = 10_000_000
+
 
 @dataclass(frozen=True)
 class Plan:
     """How long and with whom: rounds, clients a round (a number, or a share of all given as a fraction below 1),
-    seed."""
+    seed. With `at_most` the number is no promise: where there are fewer clients, all take part."""
 
     rounds: int = 10
     cohort: int | float = 1.0
     seed: int = 0
+    at_most: bool = False
 
     def __post_init__(self) -> None:
-        check.whole("run", "rounds", self.rounds, 1)
+        check.whole("run", "rounds", self.rounds, 1, MOST_ROUNDS)
         check.whole("run", "seed", self.seed)
         if isinstance(self.cohort, float):
             check.require(
@@ -42,6 +45,8 @@ class Plan:
         """|S| = max(1, floor(C K)) for a share C (departs: E3, E10), or the number itself."""
         if isinstance(self.cohort, float):
             return max(1, math.floor(self.cohort * num_clients + 1e-9))
+        if self.at_most:
+            return min(self.cohort, num_clients)
         check.require(
             self.cohort <= num_clients,
             "run",

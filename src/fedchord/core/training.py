@@ -13,6 +13,8 @@ from fedchord.core.rules import Slope
 from fedchord.core.task import Task
 from fedchord.tensors import Tensors
 
+MOST_EPOCHS = 1_000_000
+
 
 @dataclass(frozen=True)
 class Training:
@@ -37,7 +39,7 @@ class Training:
     eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        check.whole("Training", "epochs", self.epochs)
+        check.whole("Training", "epochs", self.epochs, 0, MOST_EPOCHS)
         check.whole("Training", "batch", self.batch)
         check.positive("Training", "lr", self.lr)
         check.below("Training", "momentum", self.momentum, 1)

@@ -158,6 +158,7 @@ def cores() -> int:
 
 Report = Callable[[str], None]
 EXECUTORS = ("auto", "processes", "serial", "vectorised")
+MOST_WORKERS = 1024
 
 
 def make_executor(
@@ -168,7 +169,7 @@ def make_executor(
     from fedchord.engine.vectorised import Vectorised, cannot_vectorise
 
     check.one_of("run", "executor", name, EXECUTORS)
-    workers = check.whole("run", "workers", workers, 1) if workers is not None else cores()
+    workers = check.whole("run", "workers", workers, 1, MOST_WORKERS) if workers is not None else cores()
     on_cpu = work.federation.columns["y"].device.type == "cpu"
     possible = workers > 1 and cohort > 1 and can_fork() and on_cpu
     if name == "vectorised":

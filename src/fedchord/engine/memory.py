@@ -6,6 +6,7 @@ refers to is kept until no checkpoint does, so that a run can be resumed from ex
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,7 +23,10 @@ from fedchord.tensors import Tensors, clone
 def save_tensors(path: Path, state: Tensors) -> str:
     """Write a state atomically; returns the file's SHA-256."""
     with written(path, flush=False) as partial:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, partial)
+        try:
+            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, partial)
+        except SafetensorError as error:  # a full disk, by the library's own name
+            raise OSError(errno.EIO, f"cannot be written ({str(error).rpartition(': ')[2]})", str(path)) from None
         return file_digest(partial)
 
 

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ class Processes:
             self._pipes.append(ours)
             worker = context.Process(target=self._serve, args=(theirs,), daemon=True)
             worker.start()
+            Finalize(worker, worker.kill, exitpriority=1)  # at exit multiprocessing would send SIGTERM, and wait
             theirs.close()
             self.workers.append(worker)
 
@@ -66,7 +68,7 @@ class Processes:
                 self._collect(self._take_part(info, ids, order, fresh))
         except BaseException:  # nobody waits for this round any more
             for worker in self.workers:
-                worker.terminate()
+                worker.kill()
             raise
         self._arena.keep(memory, ids, info.round)
         return self._arena.results(ids, sizes, self.work.needs_loss)
@@ -100,7 +102,7 @@ class Processes:
 
     def _serve(self, pipe: Connection) -> None:
         """A worker's life: wait for a round, take clients until none is left, report."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+        leave_signals()
         for inherited in self._pipes:  # the parent's ends: while a copy is open here, nobody would see the parent go
             inherited.close()
         torch.set_num_threads(1)
@@ -144,8 +146,14 @@ class Processes:
         for worker in self.workers:
             worker.join(timeout=5)
             if worker.is_alive():
-                worker.terminate()
+                worker.kill()
         self._pipes, self.workers = [], []
+
+
+def leave_signals() -> None:
+    """In a worker: Ctrl-C and SIGTERM, which often reach the whole group, are the parent's business."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def forked(function: Callable[[Item], Found], items: Sequence[Item], workers: int) -> list[Found]:
@@ -177,7 +185,7 @@ def forked(function: Callable[[Item], Found], items: Sequence[Item], workers: in
         return made, None
 
     def serve(pipe: Connection) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+        leave_signals()
         torch.set_num_threads(1)
         try:
             made = pickle.dumps(work())  # not `send`: it would pass tensors by shared memory that ends with us
@@ -205,7 +213,7 @@ def forked(function: Callable[[Item], Found], items: Sequence[Item], workers: in
             found, problem = found | more, problem or wrong
     except BaseException:  # nobody waits for the others any more
         for helper in helpers:
-            helper.terminate()
+            helper.kill()
         raise
     finally:
         for pipe, helper in zip(pipes, helpers, strict=True):

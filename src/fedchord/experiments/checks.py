@@ -15,7 +15,7 @@ from fedchord.core.rules import Algorithm
 from fedchord.data import PARTITIONS, SOURCES
 from fedchord.data.noise import KINDS
 from fedchord.data.split import split_sizes
-from fedchord.engine.executors import EXECUTORS
+from fedchord.engine.executors import EXECUTORS, MOST_WORKERS
 from fedchord.evaluation.newcomers import count
 from fedchord.evaluation.sweep import check_lambdas
 from fedchord.experiments.build import method_model
@@ -69,10 +69,12 @@ def _numbers(config: RunConfig) -> None:
     config.partition()
     split_sizes(torch.ones(1, dtype=torch.int64), config.test, config.validation)
     check.positive("run", "test", config.test)
-    lowest = {"workers": 1, "eval_every": 0, "checkpoint_every": 0}
-    for name, low in lowest.items():
+    check.whole("run", "epochs", config.epochs, 1)
+    if config.workers is not None:
+        check.whole("run", "workers", config.workers, 1, MOST_WORKERS)
+    for name in ("eval_every", "checkpoint_every"):
         if getattr(config, name) is not None:
-            check.whole("run", name, getattr(config, name), low)
+            check.whole("run", name, getattr(config, name))
 
 
 def _noise(config: RunConfig) -> None:

@@ -29,6 +29,8 @@ RULES = ("method", "mixing", "server")
 """The keys whose parameters are free: method.x, mixing.x and server.x reach the rules."""
 INDIFFERENT = frozenset({"out", "executor", "workers", "device", "eval_every", "checkpoint_every", "data.root"})
 """Keys that do not change the result."""
+CLIENTS = 20
+"""How many clients rows are split to unless it is said."""
 EVALUATIONS = 50
 """About how often a run is evaluated unless eval_every is given."""
 SNAPSHOTS = 5
@@ -116,10 +118,17 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
         return ({"newcomer_epochs": epochs} if self.newcomers else {}) | {
             "model": self.model or build.usual_model(self),
             "split": split,
-            "clients": ("all" if split == "natural" else 20) if self.clients is None else self.clients,
+            "clients": ("all" if split == "natural" else CLIENTS) if self.clients is None else self.clients,
+            **self._cohort(split),
             "noise": self.noise or "none",
             "eval_every": max(1, self.rounds // often) if self.eval_every is None else self.eval_every,
         }
+
+    def _cohort(self, split: str) -> dict[str, Any]:
+        """The usual cohort; nothing where there may be fewer clients, so that the same is chosen when it is read."""
+        clients = CLIENTS if self.clients is None else self.clients
+        enough = split != "natural" and not self.newcomers and isinstance(clients, int) and clients >= keys.COHORT
+        return {"cohort": keys.COHORT} if self.cohort is None and enough else {}
 
     def values(self) -> dict[str, Scalar]:
         """All settings by key, with every choice made, in the order of the fields."""

@@ -13,7 +13,7 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.parts import Parts
-from fedchord.files import written
+from fedchord.files import blocked, written
 from fedchord.tensors import Tensors
 
 Report = Callable[[str], None]
@@ -25,6 +25,8 @@ def export(folder: str | Path, client: int | None = None, to: str | Path | None 
     default = "model.pt" if client is None else f"model-client-{client}.pt"
     file = Path(to) if to is not None else Path(folder) / default
     require(file.suffix in SUFFIXES, "export", f"the file must end in .pt or .safetensors, got {str(file)!r}")
+    reason = f"{file} is a folder" if file.is_dir() else blocked(file)
+    require(not reason, "export", f"{file} cannot be written ({reason})")
     lines: list[str] = []
     state = load_model(folder, client, lines.append)
     try:
@@ -35,8 +37,9 @@ def export(folder: str | Path, client: int | None = None, to: str | Path | None 
                 save_file(state, partial)
             else:
                 torch.save(state, partial)
-    except OSError as error:
-        raise FedchordError(f"export: {file} cannot be written ({error.strerror})") from None
+    except (OSError, RuntimeError) as error:  # torch tells of a full disk by the latter
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise FedchordError(f"export: {file} cannot be written ({reason})") from None
     whose = "the global model" if client is None else f"the model of client {client}"
     return [
         *lines,

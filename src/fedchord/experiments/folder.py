@@ -16,17 +16,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedchord.check import FedchordError
+from fedchord.check import FedchordError, require
 from fedchord.experiments import reading
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.lock import LOCK, FolderLock
 from fedchord.experiments.own import fingerprint_of
 from fedchord.experiments.parts import Settings
 from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, ROUNDS, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
-from fedchord.files import write_text
+from fedchord.files import blocked, write_text
 from fedchord.synthetic.look import grid
 from fedchord.synthetic.look import write as write_picture
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
+
+LEFT_OVER = frozenset({LOCK, "error.txt", f".{CONFIG}.partial"})
+"""What a run that did not come to its first line may leave."""
 
 
 class RunFolder:
@@ -37,6 +41,8 @@ class RunFolder:
         self.config, self.rounds = self.path / CONFIG, self.path / ROUNDS
         self.summary, self.checkpoints = self.path / SUMMARY, self.path / CHECKPOINTS
         self.samples, self.snapshots = self.path / SET, self.path / "snapshots"
+        self.lock = FolderLock(self.path)
+        self._new: list[Path] = []
 
     @property
     def holds_run(self) -> bool:
@@ -81,21 +87,30 @@ class RunFolder:
             return fingerprint_of(values)
         return RunConfig.from_values(values).with_values(out=str(self.path)).fingerprint()
 
+    def occupy(self) -> None:
+        """Make the folder if need be, and lock it."""
+        self._new = [part for part in (self.path, *self.path.parents) if not part.exists()]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
+        self.lock.take()
+
     def begin(self, config: Settings) -> None:
-        """Make the folder of a new run."""
+        """Write down the settings of a new run."""
         own = config.values().get("made") == MADE
         again = f"fedchord run {self.config} out=ANOTHER_FOLDER runs this again"
         told = "made of objects in Python; fedchord.run(..., resume=True) goes on" if own else again
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.config, f"# {told}\n{config.to_toml()}")
         except OSError as error:
             raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
 
     def discard(self) -> None:
-        """Take back `begin` when the run could not start; folders that hold anything else stay."""
+        """Take back `occupy` and `begin` when the run could not start; folders that hold anything else stay."""
         self.config.unlink(missing_ok=True)
-        for folder in (self.checkpoints, self.path):
+        self.lock.give_back()
+        for folder in (self.checkpoints, *self._new):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
 
@@ -103,7 +118,10 @@ class RunFolder:
         """The error where `out` is not free; `fingerprint` is that of the run that wants it."""
         if self.path.is_file():
             raise FedchordError(f"out: {self.path} is a file, not a folder")
+        reason = blocked(self.path)
+        require(not reason, "out", f"{self.path} cannot be written ({reason})")
         if not self.holds_run:
+            self._refuse_foreign()
             return
         try:
             values, held = self.read_values(), self.fingerprint()
@@ -117,6 +135,14 @@ class RunFolder:
         raise FedchordError(
             f"{self.path} already holds {same}, finished {which}; choose another out, or see it with: {see}"
         )
+
+    def _refuse_foreign(self) -> None:
+        """The error where `out` holds what no run wrote."""
+        names = sorted(part.name for part in self.path.iterdir()) if self.path.is_dir() else []
+        foreign = [name for name in names if name not in LEFT_OVER]
+        if foreign:
+            what = foreign[0] if len(foreign) == 1 else f"{foreign[0]} and {len(foreign) - 1} more"
+            raise FedchordError(f"out: {self.path} is no run folder and not empty ({what}); choose another out")
 
     # -- rounds ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Ctrl-C while a run is under way: the first ends it after its round, the second at once."""
+"""Ctrl-C, or SIGTERM, while a run is under way: the first ends it after its round, the second at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; the second time raises KeyboardInterrupt. Only the main thread can listen."""
+    """Whether Ctrl-C was pressed, or SIGTERM sent; the second time raises KeyboardInterrupt.
+
+    Only the main thread can listen.
+    """
     pressed = False
 
     def heard(number: int, frame: FrameType | None) -> None:
@@ -29,8 +32,9 @@ def interrupts() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = signal.signal(signal.SIGINT, heard)
+    before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: pressed
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -16,6 +16,9 @@ from fedchord.core.training import Training
 from fedchord.evaluation.sweep import LAMBDAS
 from fedchord.synthetic.learn import Judge
 
+COHORT = 5
+"""Clients in a round unless it is said how many."""
+
 
 def key(default: Any, about: str, name: str = "") -> Any:
     """A field of a run: its default and one line of help; `name` where the key has a dot."""
@@ -142,11 +145,15 @@ class Rounds:
     """Rounds, cohort and seed."""
 
     rounds: int = key(20, "the number of rounds")
-    cohort: int | float | str = key(5, "clients in a round: a number, a share such as 0.25, or all")
+    cohort: int | float | str | None = key(
+        None, "clients in a round: a number, a share such as 0.25, or all (default: 5, or all where there are fewer)"
+    )
     seed: int = key(0, "the seed of everything that is random")
 
     def plan(self) -> Plan:
         """Rounds, cohort and seed."""
+        if self.cohort is None:
+            return Plan(self.rounds, COHORT, self.seed, at_most=True)
         cohort = 1.0 if self.cohort == "all" else self.cohort
         if isinstance(cohort, str | bool):
             raise fail("run", f"cohort must be a number of clients, a share such as 0.25, or all, got {self.cohort!r}")
@@ -209,6 +216,7 @@ def typed(part: Field[Any], value: Any) -> Any:
     elif kind == "float":
         return check.number("run", key, value)
     elif kind == "int":
+        value = _plain(value)
         whole = isinstance(value, int) and not isinstance(value, bool)
         require(whole, "run", f"{key} must be a whole number, got {value!r}")
     elif kind == "bool":
@@ -223,7 +231,13 @@ def typed(part: Field[Any], value: Any) -> Any:
         return value or None  # 0 is the same as not to say it
     elif name == "clients":
         require(value == "all" or is_number(value), "run", f"clients must be a whole number or all, got {value!r}")
+        return _plain(value)
     return value
+
+
+def _plain(value: Any) -> Any:
+    """A whole number that was written like 1e3, as one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _grid(key: str, value: Any) -> tuple[float, ...]:

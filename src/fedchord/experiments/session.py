@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from fedchord.check import FedchordError
+from fedchord.check import FedchordError, require
 from fedchord.core.round import open_run
 from fedchord.core.rules import SamplesRule, ServerState
 from fedchord.engine.checkpoint import Checkpoints
@@ -47,9 +47,11 @@ class Round(RoundResult):
 
 
 def claimed(folder: RunFolder | None, fingerprint: str, resume: bool) -> bool:
-    """Whether the folder holds this run and it is to be continued; refuses a folder that holds any other."""
+    """Whether the folder holds this run and it is to be continued; refuses a folder that holds any
+    other, and one where another process is at work."""
     if folder is None:
         return False
+    folder.lock.check()
     if resume and folder.holds_run and folder.fingerprint() == fingerprint:
         return True
     folder.refuse(fingerprint)
@@ -65,6 +67,9 @@ class Run:
     def __init__(
         self, parts: Parts, resume: bool = False, report: Report | None = None, progress: Progress | None = None
     ) -> None:
+        ends, tests = parts.algorithm.outcome, len(parts.federation.test.rows)
+        name = parts.federation.name
+        require(tests > 0 or ends != "model", name, "no client has test rows; clients need two rows or more")
         self.parts = parts
         self.summary: dict[str, Any] | None = None
         self.fitted: Fitted | None = None
@@ -104,8 +109,8 @@ class Run:
             return
         folder, parts = self._folder, self.parts
         self._start = time.perf_counter()
-        if folder and not self._going_on:
-            folder.begin(parts.config)
+        if folder:
+            self._occupy(folder)
         try:
             logged = self._standing()
             state, memory = self._opened()
@@ -120,7 +125,22 @@ class Run:
             raise
         finally:
             self._going_on = True  # what comes next goes on from here
+            if folder:
+                folder.lock.give_back()
             self._shown.end()
+
+    def _occupy(self, folder: RunFolder) -> None:
+        """Lock the folder for this stretch, and begin there if it is the first; a finished run is only read."""
+        if self._going_on and folder.finished:
+            return
+        folder.occupy()
+        try:
+            if not self._going_on:
+                folder.refuse(self._checkpoints.fingerprint)  # once more: now nobody else can begin there
+                folder.begin(self.parts.config)
+        except BaseException:
+            folder.lock.give_back()
+            raise
 
     def _rounds(
         self, state: ServerState, memory: ClientMemory, logged: list[Line], asked: Callable[[], bool]

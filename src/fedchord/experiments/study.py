@@ -18,6 +18,7 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.reading import Run, check_layout, read
 from fedchord.experiments.settings import parse_pairs
 from fedchord.experiments.study_file import Keys, Study, load, parse, seeds_of
+from fedchord.files import blocked
 
 if TYPE_CHECKING:
     from fedchord.experiments.progress import Progress
@@ -170,6 +171,8 @@ def run(
     came of a run, by its summary.
     """
     jobs = picked(study_plan, only)
+    reason = f"{out} is a file" if out.is_file() else blocked(out)
+    require(not reason, "out", f"{out} cannot be written ({reason})")
     waiting = [job for job in jobs if not is_done(out / job.folder)]
     outcome = Outcome(len(jobs), skipped=len(jobs) - len(waiting))
     _record(study_plan, out)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedchord.experiments.config import INDIFFERENT
+from fedchord.experiments.keys import COHORT
 from fedchord.experiments.reading import SUMMARY, Run
 
 SIDE_ISSUES = INDIFFERENT | {"seed", "objects"}
@@ -57,7 +58,7 @@ def blocks(groups: Iterable[Group]) -> list[list[Group]]:
 
 def settings(config: Settings) -> str:
     """What the runs of one row share, as text."""
-    return _text({key: value for key, value in config.items() if key not in SIDE_ISSUES})
+    return _text({"cohort": None} | {key: value for key, value in config.items() if key not in SIDE_ISSUES})
 
 
 def problem(config: Settings) -> str:
@@ -77,6 +78,7 @@ def _text(config: Settings) -> str:
 def canonical(key: str, value: Any) -> Any:
     """A value as it is compared: 1 and 1.0 are the same, except as a cohort (one client, all clients)."""
     if key == "cohort":
+        value = COHORT if value is None else value  # it was left to be chosen
         return "all" if value == "all" or (isinstance(value, float) and value == 1) else repr(value)
     return float(value) if type(value) is int else value
 

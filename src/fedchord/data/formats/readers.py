@@ -21,6 +21,8 @@ from fedchord.data.validate import check_data
 
 Array = Tensor | NDArray[Any] | Sequence[Any]
 Pair = tuple[Array, Array]
+NOBODY = ("", "nan", "none", "<na>", "nat")
+"""What a client key that is missing looks like as text."""
 
 
 def from_arrays(
@@ -45,7 +47,7 @@ def from_arrays(
     if x is None or y is None:
         raise fail(name, "needs x and y, or a list of (x, y) pairs as clients")
     features, labels = _features(name, x), _labels(name, y)
-    groups, names = (None, ()) if keys is None else _encode(_keys(keys))
+    groups, names = (None, ()) if keys is None else _encode(_keys(name, keys))
     held = None if holdout is None else {"x": _features(name, holdout[0]), "y": _labels(name, holdout[1])}
     count = classes if classes is not None else int(labels.max()) + 1 if labels.numel() else 1
     dataset = DataSet(name, {"x": features, "y": labels}, count, groups, names, held, origin)
@@ -169,9 +171,12 @@ def _join(name: str, clients: Any) -> tuple[Tensor, Tensor, list[str]]:
     return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]), keys
 
 
-def _keys(keys: Any) -> list[str]:
+def _keys(name: str, keys: Any) -> list[str]:
     values = keys.tolist() if isinstance(keys, Tensor | np.ndarray) else list(keys)
-    return [str(value) for value in values]
+    found = [str(value) for value in values]
+    for row, key in enumerate(found):
+        require(key.strip().lower() not in NOBODY, name, f"client is missing at row {row}, got {key!r}")
+    return found
 
 
 def _encode(keys: list[str]) -> tuple[Tensor, tuple[str, ...]]:
@@ -207,6 +212,8 @@ def _existing(path: str | Path) -> Path:
 
 
 def _reason(error: Exception) -> str:
+    if "allow_pickle" in str(error):  # NumPy's advice would run whatever a file holds
+        return "it is none, or it holds Python objects, which are never loaded"
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
