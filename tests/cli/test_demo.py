@@ -81,6 +81,18 @@ def test_a_file_is_no_folder_for_figures(tmp_path):
         demo.run_demo(taken, told)
     assert told.total == 0 and taken.read_text() == "mine"
 
+    with pytest.raises(FedchordError, match=r"^demo: nothing can be written to --out .*inside \(Not a directory\)$"):
+        demo.run_demo(taken / "inside", told)
+    assert told.total == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a folder that nobody can write to")
+def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work():
+    told = Told()
+    with pytest.raises(FedchordError, match=r"^demo: nothing can be written to --out /proc/self "):
+        demo.run_demo("/proc/self", told)
+    assert told.total == 0
+
 
 # -- sentences -----------------------------------------------------------------------------------------------------
 
@@ -112,6 +124,7 @@ def test_fair_is_about_the_worst_tenth():
 @pytest.mark.parametrize(("made", "words"), [(0.8, "5.0 points less"), (0.9, "5.0 points more")])
 def test_synthetic_stands_beside_as_many_real_digits(made, words):
     (run,) = kept("fedevg", made)
-    run.summary["synthetic"] = {"numbers": {"upper": {"mean": 0.85}, "lower": {"mean": 0.1}}}
+    run.summary["synthetic"] = {"samples": 70, "numbers": {"upper": {"mean": 0.85}, "lower": {"mean": 0.1}}}
     text = demo.synthetic([run])
+    assert f"the 70 synthetic digits is right on {100 * made:.1f} %" in text
     assert f"{words} than one that saw as many real digits (85.0 %)" in text and "it would be 10.0 %" in text

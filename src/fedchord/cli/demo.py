@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
-from fedchord.check import require
+from fedchord.check import fail, require
 from fedchord.cli.printing import show, tell
 from fedchord.cli.synth import real_beside
 from fedchord.engine.executors import one_thread
@@ -93,13 +93,17 @@ def run_demo(out: str | Path = ".", progress: Progress | None = None, **more: An
             tell(f"figure: {figure}")
     tell(f"\nAccuracies are of clients on their own test rows; mean (std over {len(PERSONAL.seeds)} seeds).")
     tell(f"Took {time.perf_counter() - start:.0f} s. Nothing was tuned for any method. The first run again, kept:")
-    tell(f"  {PERSONAL.command()} out=runs/demo")
+    print(f"  {PERSONAL.command()} out=runs/demo")  # one line, to be copied
 
 
 def ready(folder: Path) -> Path:
-    """The folder for the figures, made if need be; refuses a file, before any work."""
+    """The folder for the figures, made if need be; refuses a file or a place where nothing can be written."""
     require(folder.is_dir() or not folder.exists(), OWNER, f"--out is a folder for the figures, {folder} is a file")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise fail(OWNER, f"nothing can be written to --out {folder} ({error.strerror})") from None
     return folder
 
 
@@ -171,9 +175,9 @@ def synthetic(found: Sequence[Kept]) -> str:
     """What the synthetic digits are worth beside as many real ones."""
     made, real, chance = (estimate(found, metric, "mean") for metric in (METRIC, "upper", "lower"))
     assert made is not None and real is not None and chance is not None
-    which = "less" if made.mean < real.mean else "more"
+    which, samples = "less" if made.mean < real.mean else "more", found[0].summary["synthetic"]["samples"]
     return (
-        f"A classifier that saw nothing but the 100 synthetic digits is right on {percent(made)} % of the clients' "
+        f"A classifier that saw nothing but the {samples} synthetic digits is right on {percent(made)} % of the clients' "
         f"rows, {100 * abs(made.mean - real.mean):.1f} points {which} than one that saw as many real digits "
         f"({percent(real)} %); with the labels dealt out at random it would be {percent(chance)} %. One seed."
     )
