@@ -24,7 +24,7 @@ from fedchord.experiments.reading import Run as Kept
 from fedchord.experiments.reading import read
 from fedchord.experiments.session import Run
 from fedchord.report import plots, rows
-from fedchord.report.cells import Cell, Estimate, Head, Table, cell_of, estimate, factor
+from fedchord.report.cells import Cell, Estimate, Head, Table, cell_of, estimate, factor, head_of
 from fedchord.report.tables import tabulate
 from fedchord.synthetic import look
 from fedchord.synthetic.set import load_set
@@ -33,19 +33,21 @@ OWNER, METRIC = "demo", "top1"
 COMMON = {"data": "digits", "split": "pathological", "executor": "serial", "checkpoint_every": 0}
 """Two shards of the sorted rows make about two classes a client. The models are tiny: workers would only wait."""
 TRAINING = {"clients": 20, "model": "twonn", "epochs": 2, "batch": 10, "lr": 0.1}
+SEEDS = (0, 1, 2)
+LEARNT = {METRIC: "the synthetic digits", "upper": "as many real digits", "lower": "synthetic, random labels"}
+"""What a classifier learns from, by the metric that tells how well."""
 
 Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the demo: methods, all with the same settings and tuned for none of them, over some seeds."""
+    """A part of the demo: methods, all with the same settings and tuned for none of them."""
 
     name: str
     title: str
     methods: tuple[str, ...]
     settings: Settings
-    seeds: tuple[int, ...] = (0, 1, 2)
 
     def config(self, method: str, seed: int, more: Settings) -> RunConfig:
         """The settings of one run."""
@@ -74,7 +76,6 @@ SYNTHETIC = Part(
     "3. A synthetic set: 10 clients with two classes each, all in every round",
     ("fedevg",),
     {"clients": 10, "model": "smallconv", "rounds": 20, "cohort": "all", "eval_every": 0},
-    (0,),
 )
 PARTS = (PERSONAL, FAIR, SYNTHETIC)
 
@@ -91,7 +92,7 @@ def run_demo(out: str | Path = ".", progress: Progress | None = None, **more: An
             show(replace(tables(part, found), notes=()))
             tell(f"{SENTENCES[part.name](found)}\n")
             tell(f"figure: {figure}")
-    tell(f"\nAccuracies are of clients on their own test rows; mean (std over {len(PERSONAL.seeds)} seeds).")
+    tell(f"\nAccuracies are of clients on their own test rows; mean (std over {len(SEEDS)} seeds).")
     tell(f"Took {time.perf_counter() - start:.0f} s. Nothing was tuned for any method. The first run again, kept:")
     print(f"  {PERSONAL.command()} out=runs/demo")  # one line, to be copied
 
@@ -109,7 +110,7 @@ def ready(folder: Path) -> Path:
 
 def run_parts(kept: Path, more: Settings, progress: Progress) -> dict[str, list[Kept]]:
     """All runs of all parts, method by method."""
-    todo = [(part, method, seed) for part in PARTS for method in part.methods for seed in part.seeds]
+    todo = [(part, method, seed) for part in PARTS for method in part.methods for seed in SEEDS]
     found: dict[str, list[Kept]] = {part.name: [] for part in PARTS}
     progress.begin(OWNER, len(todo), unit="run")
     try:
@@ -128,12 +129,9 @@ def tables(part: Part, found: Sequence[Kept]) -> Table:
     """The table of `fedchord table`; for a synthetic set what its classifier reaches, between bounds."""
     if part is not SYNTHETIC:
         return tabulate(found, (METRIC,), ("mean", "worst10", "gini"))
-    names = {METRIC: "the synthetic digits", "upper": "as many real digits", "lower": "synthetic, random labels"}
-    heads = (Head("a classifier learnt from"), Head(f"{METRIC} mean % (std over clients)", numbers=True))
-    body = tuple(
-        (Cell(name), cell_of(estimate(found, metric, "mean"), metric, "mean")) for metric, name in names.items()
-    )
-    return Table(heads, body)
+    heads = (Head("a classifier learnt from"), Head(head_of(METRIC, "mean"), numbers=True))
+    cells = {name: cell_of(estimate(found, metric, "mean"), metric, "mean") for metric, name in LEARNT.items()}
+    return Table(heads, tuple((Cell(name), cell) for name, cell in cells.items()))
 
 
 def draw(part: Part, found: Sequence[Kept], to: Path) -> None:
@@ -173,13 +171,13 @@ def fair(found: Sequence[Kept]) -> str:
 
 def synthetic(found: Sequence[Kept]) -> str:
     """What the synthetic digits are worth beside as many real ones."""
-    made, real, chance = (estimate(found, metric, "mean") for metric in (METRIC, "upper", "lower"))
-    assert made is not None and real is not None and chance is not None
-    which, samples = "less" if made.mean < real.mean else "more", found[0].summary["synthetic"]["samples"]
+    asked = {name: estimate(found, metric, "mean") for metric, name in LEARNT.items()}
+    by = {name: one for name, one in asked.items() if one is not None}
+    made, real, chance = LEARNT.values()
     return (
-        f"A classifier that saw nothing but the {samples} synthetic digits is right on {percent(made)} % of the clients' "
-        f"rows, {100 * abs(made.mean - real.mean):.1f} points {which} than one that saw as many real digits "
-        f"({percent(real)} %); with the labels dealt out at random it would be {percent(chance)} %. One seed."
+        f"A classifier that saw nothing but {found[0].summary['synthetic']['samples']} synthetic digits is right on "
+        f"{percent(by[made])} % of the clients' rows, {apart(by, made, real)}, which make {percent(by[real])} %; with "
+        f"the labels dealt out at random it is {percent(by[chance])} %."
     )
 
 
