@@ -26,7 +26,7 @@ def figure(
 ) -> None:
     """A figure of the thesis: runs what is missing of its study, then draws; the numbers go to a CSV file beside it.
 
-    `fedchord figure list` names the figures, what they show and how long they take; KEY=VALUE are run keys of all.
+    fedchord figure list names the figures, what they show and how long they take; KEY=VALUE are run keys of all.
 
     \b
       fedchord figure list

@@ -33,4 +33,12 @@ def show(made: Table, form: str = "rich") -> None:
     width = max(wide.measure(drawn).maximum, console.width)  # a table wider than the terminal is not cut
     Console(highlight=False, width=width).print(drawn)
     for note in made.notes:
-        console.print(note, markup=False, soft_wrap=True, style="dim")
+        tell(note, style="dim")
+
+
+def tell(line: str, style: str = "") -> None:
+    """A line on standard output: wrapped between words in a terminal, whole elsewhere."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.print(line, markup=False, soft_wrap=not console.is_terminal, style=style)

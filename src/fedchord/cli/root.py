@@ -22,7 +22,6 @@ from fedchord.cli.table import table
 app = typer.Typer(
     name="fedchord",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -37,6 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
     """The entry point: a user's mistake is one line and exit code 2, Ctrl-C is exit code 130."""
     # Idle threads of torch must sleep, not spin: beside the worker processes spinning costs up to ten times the run.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # typer then takes the name of the shell (--show-completion bash) instead of guessing it from the process above
+    os.environ.setdefault("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     try:
         code = app(args=arguments, prog_name="fedchord", standalone_mode=False)
     except FedchordError as error:
@@ -78,7 +79,7 @@ def root(
 
     \b
     Start here:
-      fedchord demo                              five methods on real digits, under a minute
+      fedchord demo                              what it is for, on real digits
       fedchord list                              what can be named: methods, data, models, splits, keys
       fedchord run method=fedprox out=runs/a     one run, kept in a folder
       fedchord table runs/*                      compare runs
@@ -89,12 +90,13 @@ def root(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the figure.")] = Path("."),
+    out: Annotated[Path, typer.Option(help="The folder for the figures.")] = Path("."),
 ) -> None:
-    """Compare five methods on real digits, over three seeds, in under a minute.
+    """Show what fedchord is for on real digits, in under two minutes.
 
-    20 clients hold two of the ten classes each: local training, FedAvg, FedProx, SCAFFOLD and FedAdam. Prints a table
-    and writes demo.png.
+    Three parts: personal models (FedAvg, fine-tuned FedAvg, SuPerFed, local), fair mixing (equal weights, q-FedAvg,
+    AAggFF) and a synthetic set (FedEvg). Prints a table and a sentence of each, and writes demo-personal.png,
+    demo-fair.png and demo-synthetic.png.
     """
     from fedchord.files import blocked
 

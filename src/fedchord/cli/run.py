@@ -31,7 +31,7 @@ def run(
       fedchord run method=fedprox mixing=uniform server=fedadam server.lr=0.01
       fedchord run runs/a/config.toml seed=2 out=runs/c     the settings of a file, some of them changed
 
-    `fedchord list keys` explains every key. Ctrl-C ends the run after the current round with a checkpoint.
+    fedchord list keys explains every key. Ctrl-C ends the run after the current round with a checkpoint.
     """
     from fedchord.experiments.progress import for_stream
     from fedchord.experiments.run import execute

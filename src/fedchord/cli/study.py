@@ -37,7 +37,8 @@ def run(
 ) -> None:
     """Run a study: what is done is skipped, what was interrupted goes on. All settings are checked before it starts.
 
-    FILE_or_NAME is a TOML file or one of `fedchord study list`; KEY=VALUE are run keys for all its runs, and seeds=1,2.
+    FILE_or_NAME is a TOML file, or a name that fedchord study list shows; KEY=VALUE are run keys for all its runs, and
+    seeds=1,2.
 
     \b
       fedchord study run smoke

@@ -65,7 +65,7 @@ def show(
         sets = RunFolder(place).read_snapshots() if strip else {}
         panels[title] = look.strip(sets) if strip else look.grid(made, columns)
     if real and first is not None:
-        panels = {"real": look.grid(_real(first[0].federation(), first[1]), columns)} | panels
+        panels = {"real": look.grid(real_beside(first[0].federation(), first[1]), columns)} | panels
     picture = look.sheet(panels) if len(panels) > 1 else next(iter(panels.values()))
     typer.echo(f"wrote {look.write(picture, to)}: {', '.join(panels)}")
 
@@ -79,7 +79,7 @@ def export(
 ) -> None:
     """Write a synthetic set as one file, or as a folder of pictures, FOLDER/CLASS/NUMBER.png.
 
-    In Python, `fedchord.synthetic.set.load_set(RUN).dataset()` is a torch Dataset.
+    In Python, fedchord.synthetic.set.load_set(RUN).dataset() is a torch Dataset.
 
     \b
       fedchord synth export runs/a --to digits.npz
@@ -110,7 +110,7 @@ def train(
 ) -> None:
     """Train the fixed classifier on a synthetic set and measure it: clients' test rows, official test rows, bounds.
 
-    For the set of a run the data are those of the run; for a file name them, as for `fedchord run`.
+    For the set of a run the data are those of the run; for a file name them, as for fedchord run.
 
     \b
       fedchord synth train runs/a --to classifier.pt
@@ -221,7 +221,7 @@ def _title(config: RunConfig, taken: dict[str, Any]) -> str:
     return next((name for name in names if name not in taken), f"{names[-1]} ({len(taken) + 1})")
 
 
-def _real(federation: Federation, made: SyntheticSet) -> SyntheticSet:
+def real_beside(federation: Federation, made: SyntheticSet) -> SyntheticSet:
     """As many real training rows, as a set."""
     from fedchord import rng
     from fedchord.synthetic.quality import pick

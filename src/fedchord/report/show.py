@@ -56,7 +56,7 @@ def show_results(summary: dict[str, Any], out: str | None) -> None:
     printed = console()
     printed.print(table(["metric", *COLUMNS.values()], rows))
     for line in result_notes(summary, out):
-        printed.print(line)
+        printed.print(line, soft_wrap=not printed.is_terminal)  # between words, not where the terminal ends
 
 
 def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
