@@ -40,6 +40,7 @@ WORDS = {
     "core": "what a round is: rules, task, local training, round",
     "metrics": "what is measured, over rows and over clients",
     "tensors": "flat vectors, ragged rows, the one mean",
+    "plugins": "code that is not ours",
     "rng": "random numbers as functions of a key",
     "check": "the wording of all mistakes",
     "files": "writing whole or not at all",

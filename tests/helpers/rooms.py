@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "fedchord"
 
 LEVELS: list[tuple[str, ...]] = [
     ("check", "files", "paths", "rng"),
+    ("plugins",),
     ("tensors",),
     ("metrics",),
     ("core",),

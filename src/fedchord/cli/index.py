@@ -73,7 +73,8 @@ def _models() -> Section:
         size = sum(parameter.numel() for parameter in module.parameters())
         entries.append(Entry(name, f"{_first_line(kind)} {size:,} parameters at 28x28x1, 10 classes; {name}:WIDTH"))
     encoder = Entry("encoder:FOLDER", f"{_first_line(models.TextEncoder)} Needs the extra text")
-    return Section("models", "model=NAME; efficientnet-b0:FILE reads weights", (*entries, encoder))
+    own = Entry("FILE.py:NAME", "your own nn.Module, or a function that builds one; arguments model.x=VALUE")
+    return Section("models", "model=NAME; efficientnet-b0:FILE reads weights", (*entries, encoder, own))
 
 
 def _splits() -> Section:

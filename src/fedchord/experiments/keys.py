@@ -29,7 +29,14 @@ class Rules:
     method: str = key("fedavg", "the method, by name; its parameters are method.x")
     mixing: str | None = key(None, "another mixing rule than the method's; its parameters are mixing.x")
     server: str | None = key(None, "another server rule than the method's; its parameters are server.x")
-    model: str | None = key(None, "the model, by name (default: by the data, such as twocnn for cifar10; else twonn)")
+    model: str | None = key(
+        None,
+        "the model, by name, or your own, FILE.py:NAME with arguments model.x (default: by the data, such as twocnn "
+        "for cifar10; else twonn)",
+    )
+    code: str | None = key(
+        None, "what your own code files must be, by SHA-256; a run writes it down, and is only continued with the same"
+    )
 
 
 @dataclass(frozen=True)

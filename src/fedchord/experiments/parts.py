@@ -89,6 +89,7 @@ class Parts:
     @staticmethod
     def build(config: RunConfig, device: str | None = None) -> Parts:
         """Read the data and build everything, on the run's device unless told otherwise; mistakes are told here."""
+        config.check_code()
         federation, late = divide(config.federation(), config.newcomers or 0, config.seed)
         config.plan().size(federation.num_clients)
         asked, task = config.training(), config.task(federation)
