@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from fedchord import catalog, models, plugins
 from fedchord.check import require, unknown
 from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
+from fedchord.data import sources
 from fedchord.experiments import build, keys
 from fedchord.experiments.checks import check_run
 from fedchord.experiments.settings import Scalar, flatten, parse_pairs, read_toml
@@ -29,8 +30,8 @@ RULES = ("method", "mixing", "server")
 """The keys of the three rules; their parameters are free: method.x, mixing.x and server.x."""
 FREE = (*RULES, "client", "model")
 """The keys whose parameters are free: client.x reach the method's client rule, model.x a model of your own."""
-CODE = (*RULES, "model")
-"""The keys that can name code of your own."""
+CODE = {"method": "method", "mixing": "mixing", "server": "server", "model": "model", "data": "source"}
+"""The keys that can name code of your own or of a package, and the kind of code."""
 INDIFFERENT = frozenset({"out", "executor", "workers", "device", "eval_every", "checkpoint_every", "data.root"})
 """Keys that do not change the result."""
 EVALUATIONS = 50
@@ -62,6 +63,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
             object.__setattr__(self, part.name, keys.typed(part, getattr(self, part.name)))
         for key, value in self.parameters:
             require(isinstance(value, Scalar), "run", f"{key} must be one value, got {value!r}")
+        sources.adopt(self.data)
         check_run(self)
 
     # -- making one ------------------------------------------------------------------------------------------------
@@ -153,12 +155,12 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
     def present_code(self) -> str:
         """What every piece of code of your own is now: its key and its mark."""
         own = {rule: getattr(self, rule) for rule in CODE if self.is_foreign(rule)}
-        return ", ".join(f"{rule} {plugins.mark(rule, name)}" for rule, name in own.items())
+        return ", ".join(f"{rule} {plugins.mark(CODE[rule], name)}" for rule, name in own.items())
 
     def is_foreign(self, rule: str) -> bool:
-        """Whether a rule or the model is code of your own or of an installed package."""
+        """Whether a rule, the model or the data are code of your own or of an installed package."""
         name = getattr(self, rule)
-        return name is not None and name not in _OURS[rule] and plugins.is_foreign(rule, name)
+        return name is not None and name not in _OURS[rule] and plugins.is_foreign(CODE[rule], name)
 
     def check_code(self) -> None:
         """Refuse code that is not what this run was begun with."""
@@ -195,11 +197,12 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
         return {key.partition(".")[2]: value for key, value in self.parameters if key.startswith(f"{rule}.")}
 
 
-_OURS: dict[str, Mapping[str, Any]] = {
+_OURS: dict[str, Collection[str]] = {
     "method": catalog.METHODS,
     "mixing": catalog.MIXINGS,
     "server": catalog.SERVERS,
     "model": models.MODELS,
+    "data": sources.OURS,
 }
 _FIELDS = tuple(part for part in fields(RunConfig) if part.name != "parameters")
 _NAMES = {part.name: keys.key_of(part) for part in _FIELDS}

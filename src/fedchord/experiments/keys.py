@@ -26,7 +26,7 @@ def key(default: Any, about: str, name: str = "") -> Any:
 class Rules:
     """Which method, which rules in it, and which model."""
 
-    method: str = key("fedavg", "the method, by name; its parameters are method.x")
+    method: str = key("fedavg", "the method, by name, or a rule of your own, FILE.py:NAME; its parameters are method.x")
     mixing: str | None = key(None, "another mixing rule than the method's; its parameters are mixing.x")
     server: str | None = key(None, "another server rule than the method's; its parameters are server.x")
     model: str | None = key(
