@@ -39,6 +39,7 @@ WORDS = {
     "servers": "server rules: what becomes of the mixed update",
     "core": "what a round is: rules, task, local training, round",
     "metrics": "what is measured, over rows and over clients",
+    "confusion": "right and wrong answers by class",
     "tensors": "flat vectors, ragged rows, the one mean",
     "plugins": "code that is not ours",
     "rng": "random numbers as functions of a key",

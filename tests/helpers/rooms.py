@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "fedchord"
 LEVELS: list[tuple[str, ...]] = [
     ("check", "files", "paths", "rng"),
     ("plugins",),
-    ("tensors",),
+    ("tensors", "confusion"),
     ("metrics",),
     ("core",),
     ("servers", "mixing", "models", "data"),

@@ -45,6 +45,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
     keys.Execution,
     keys.Local,
     keys.Rounds,
+    keys.Measured,
     keys.Swept,
     keys.Judged,
     keys.Synthetic,

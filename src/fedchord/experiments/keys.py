@@ -14,6 +14,7 @@ from fedchord.check import fail, require
 from fedchord.core.round import Plan
 from fedchord.core.training import Training
 from fedchord.evaluation.sweep import LAMBDAS
+from fedchord.metrics import find
 from fedchord.synthetic.learn import Judge
 
 
@@ -145,6 +146,16 @@ class Swept:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What is measured."""
+
+    metrics: tuple[str, ...] | None = key(
+        None,
+        "metrics beside the usual ones, such as f1,sensitivity,specificity,balanced-accuracy,auroc (default: none)",
+    )
+
+
+@dataclass(frozen=True)
 class Rounds:
     """Rounds, cohort and seed."""
 
@@ -224,6 +235,8 @@ def typed(part: Field[Any], value: Any) -> Any:
     elif name == "sweep_lambdas":
         found = _grid(key, value)
         return None if found == LAMBDAS else found  # the same as not to say it
+    elif name == "metrics":
+        return _metrics(value) or None  # none is the same as not to say it
     elif name == "newcomers":
         good = is_number(value)
         require(good, "run", f"newcomers must be a number of clients or a share such as 0.1, got {value!r}")
@@ -231,6 +244,17 @@ def typed(part: Field[Any], value: Any) -> Any:
     elif name == "clients":
         require(value == "all" or is_number(value), "run", f"clients must be a whole number or all, got {value!r}")
     return value
+
+
+def _metrics(value: Any) -> tuple[str, ...]:
+    """Names of metrics, each once: a list, or a text with commas."""
+    parts = value.strip("[] ").split(",") if isinstance(value, str) else value
+    good = isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts)
+    require(good, "run", f"metrics must be names such as f1,auroc, got {value!r}")
+    names = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    for name in names:
+        find(name)
+    return names
 
 
 def _grid(key: str, value: Any) -> tuple[float, ...]:

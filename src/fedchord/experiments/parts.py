@@ -94,7 +94,8 @@ class Parts:
         config.plan().size(federation.num_clients)
         asked, task = config.training(), config.task(federation)
         work = Work.of(config.algorithm(), task, federation, asked, config.seed, device or config.device)
-        return Parts(config, work, asked, late and late.to(work.task.device))
+        more = tuple(dict.fromkeys((*task.objective.metrics, *config.metrics))) if config.metrics else None
+        return Parts(config, work, asked, late and late.to(work.task.device), more)
 
     @property
     def algorithm(self) -> Algorithm:
