@@ -28,6 +28,7 @@ WORDS = {
     "thesis": "studies as TOML, figures, the thesis' numbers",
     "report": "tables, comparisons, plots: what people look at",
     "experiments": "a run as a record: settings, folder, summary, study",
+    "testing": "what every method must do, as tests",
     "synthetic": "sets of samples: learn from them, judge them",
     "evaluation": "what a client would deploy, and how good it is",
     "engine": "trains: simulate, executors, memory, checkpoints",

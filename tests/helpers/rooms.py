@@ -19,7 +19,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("catalog",),
     ("engine",),
     ("evaluation",),
-    ("synthetic",),
+    ("synthetic", "testing"),
     ("experiments",),
     ("report",),
     ("thesis",),
