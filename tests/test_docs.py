@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import re
 import subprocess
 import sys
 import warnings
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from fedchord import catalog
 from fedchord.core.rules import ClientRule, SamplesRule
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.run import execute
+from fedchord.testing import Contract
 
 with warnings.catch_warnings():  # typer uses names that click deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -68,15 +67,6 @@ def test_the_round_by_hand_is_the_round_of_the_simulator():
     assert follow("docs/the-round.md")["simulated"].round == 1
 
 
-def contract() -> ModuleType:
-    """The contract tests, to be called for a method that is not in the library."""
-    spec = importlib.util.spec_from_file_location("contract_of_the_tutorial", ROOT / "tests/contract/test_catalogue.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="class")
 def tutorial():
     """docs/write-a-rule.md, followed literally; its method is taken out of the catalogue afterwards."""
@@ -98,15 +88,17 @@ class TestWriteARule:
 
     def test_the_method_keeps_the_contract(self, tutorial, tmp_path):
         """What the page promises of a method that is listed."""
-        kept = []
-        for title, check in inspect.getmembers(contract(), inspect.isfunction):
-            wanted = set(inspect.signature(check).parameters)
-            if title.startswith("test_") and "name" in wanted and title != "test_learns_something":
-                folder = tmp_path / title
-                folder.mkdir()
-                check(**{key: value for key, value in {"name": "shrink", "tmp_path": folder}.items() if key in wanted})
-                kept.append(title)
-        assert len(kept) >= 10
+
+        class Listed(Contract):
+            def algorithm(self):
+                return catalog.build("shrink")
+
+        checks = {title: check for title, check in inspect.getmembers(Listed()) if title.startswith("test_")}
+        assert len(checks) >= 10
+        for title, check in checks.items():
+            folder = tmp_path / title
+            folder.mkdir()
+            check(**({"tmp_path": folder} if inspect.signature(check).parameters else {}))
 
 
 # -- commands ------------------------------------------------------------------------------------------------------

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import log_loss, roc_auc_score, top_k_accuracy_score
+from sklearn.metrics import (
+    balanced_accuracy_score,
+    cohen_kappa_score,
+    f1_score,
+    log_loss,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+    top_k_accuracy_score,
+)
 from torch import Tensor
 from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -240,6 +250,7 @@ def test_by_client_equals_a_loop_of_oracles(classes: int, dtype: torch.dtype, mo
             want["loss"] = float(log_loss(y.numpy(), probabilities(s), labels=range(classes)))
             want["ece"], want["mce"] = calibration(s, y)
             want["auroc"] = macro_auroc(s, y)
+            want |= {name: answers_by_sklearn(name, s, y) for name in ANSWERS}
         for name, vector in got.items():
             assert float(vector[k]) == pytest.approx(want[name], abs=1e-9, nan_ok=True), (name, k)
             assert metrics.METRICS[name](s, y) == pytest.approx(float(vector[k]), abs=1e-12, nan_ok=True)
@@ -464,3 +475,87 @@ def test_over_seeds() -> None:
     assert all(math.isnan(value) for value in metrics.over_seeds([1.0, NAN]))
     with pytest.raises(FedchordError, match="over_seeds: needs at least one value"):
         metrics.over_seeds([])
+
+
+# ---------------------------------------------------------------------------------------------- right and wrong answers
+
+ANSWERS = ("f1", "precision", "sensitivity", "specificity", "balanced-accuracy", "kappa")
+
+
+def answers_by_sklearn(name: str, scores: Tensor, labels: Tensor) -> float:
+    """A metric of one client's answers by scikit-learn; NaN for one class."""
+    y, found = labels.numpy(), scores.argmax(1).numpy()
+    present = np.unique(y)
+    if len(present) < 2:
+        return NAN
+    if name == "kappa":
+        return float(cohen_kappa_score(y, found))
+    if name == "balanced-accuracy":
+        return float(recall_score(y, found, labels=present, average="macro"))
+    if name == "specificity":
+        classes = present if scores.shape[1] > 2 else [1]
+        return float(np.mean([recall_score(y != c, found != c) for c in classes]))
+    score = {"f1": f1_score, "precision": precision_score, "sensitivity": recall_score}[name]
+    if scores.shape[1] == 2:
+        return float(score(y, found, zero_division=0))
+    return float(score(y, found, labels=present, average="macro", zero_division=0))
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_answers_match_sklearn_client_by_client(name: str, classes: int) -> None:
+    sizes = [30, 0, 1, 7, 4, 60, 2, 12]
+    scores, labels = draw(sum(sizes), classes, seed=classes)
+    labels[38:42] = 1  # a client of one class
+    offsets = torch.tensor([0, *np.cumsum(sizes)])
+    found = metrics.by_client([name], scores, labels, offsets)[name]
+    bounds = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    expected = [answers_by_sklearn(name, scores[a:b], labels[a:b]) for a, b in bounds]
+    assert np.isnan(expected).sum() >= 3 and np.isfinite(expected).sum() >= 4
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
+    one = metrics.METRICS[name](scores[:30], labels[:30])
+    assert one == pytest.approx(expected[0], abs=1e-12)
+
+
+def test_balanced_accuracy_is_sklearns_where_all_classes_are_there() -> None:
+    scores, labels = draw(200, 5)
+    expected = balanced_accuracy_score(labels.numpy(), scores.argmax(1).numpy())
+    assert metrics.METRICS["balanced-accuracy"](scores, labels) == pytest.approx(expected, abs=1e-12)
+
+
+def test_one_column_is_a_binary_answer() -> None:
+    scores, labels = torch.tensor([[2.0], [-1.0], [3.0], [0.0], [-2.0]]), torch.tensor([1, 1, 0, 1, 0])
+    # answers 1 0 1 0 0 (equal scores: the lowest class): TP 1, FN 2, FP 1, TN 1
+    found = {name: metrics.METRICS[name](scores, labels) for name in ANSWERS}
+    by_hand = {"f1": 2 / 5, "precision": 1 / 2, "sensitivity": 1 / 3, "specificity": 1 / 2}
+    by_hand |= {"balanced-accuracy": 5 / 12, "kappa": (2 / 5 - 12 / 25) / (1 - 12 / 25)}
+    assert found == pytest.approx(by_hand)
+
+
+def test_a_diverged_score_is_a_wrong_answer_in_every_class() -> None:
+    scores, labels = torch.tensor([[NAN, 1.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 0])
+    assert metrics.METRICS["specificity"](scores, labels) == 1  # it was not taken for class 1
+    assert metrics.METRICS["balanced-accuracy"](scores, labels) == pytest.approx((1 / 2 + 1) / 2)
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """What a test makes known is forgotten after it."""
+    yield
+    for name in set(metrics.METRICS) - metrics.OURS:
+        del metrics.METRICS[name]
+        metrics.HIGHER_IS_BETTER.discard(name)
+
+
+def test_a_metric_of_your_own_is_asked_about_each_client(forgotten: None) -> None:
+    metrics.register("spread", lambda scores, labels: float(labels.max() - labels.min()), higher_is_better=False)
+    scores, labels = draw(9, 3)
+    offsets = torch.tensor([0, 4, 4, 9])
+    found = metrics.by_client(["spread", "top1"], scores, labels, offsets)["spread"].tolist()
+    assert found[::2] == [float(np.ptp(part)) for part in (labels[:4].numpy(), labels[4:].numpy())]
+    assert math.isnan(found[1]) and "spread" not in metrics.HIGHER_IS_BETTER
+    with pytest.raises(FedchordError, match="top1 is a metric already; choose another name"):
+        metrics.register("top1", lambda scores, labels: 0.0)
+    metrics.register("spread", lambda scores, labels: "much")
+    with pytest.raises(FedchordError, match="spread: a metric must give one number, got 'much'"):
+        metrics.by_client(["spread"], scores, labels, offsets)

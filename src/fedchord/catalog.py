@@ -7,12 +7,14 @@ its hyperparameters.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fedchord.check import FedchordError, unknown
+from fedchord import plugins
+from fedchord.check import FedchordError, fail, require, unknown
 from fedchord.clients.apfl import Apfl
 from fedchord.clients.ditto import Ditto
 from fedchord.clients.energy import TABLES, THESIS, Energy
@@ -134,11 +136,56 @@ SERVERS: dict[str, Callable[..., ServerRule]] = {
 Parameters = dict[str, Any]
 
 
+def is_method(name: object) -> bool:
+    """Whether a name is a method: ours, a file's (my_rule.py:Rule) or an installed package's."""
+    return isinstance(name, str) and (name in METHODS or plugins.is_foreign("method", name))
+
+
+def method(name: str) -> Method:
+    """A method by name. A client rule of a file or a package is a method with the mixing and server of FedAvg."""
+    if name in METHODS:
+        return METHODS[name]
+    if not is_method(name):
+        raise unknown("method", name, [*METHODS, *plugins.installed("method")])
+    found = plugins.find("method", name)
+    return found if isinstance(found, Method) else Method(_own_rule(found, ClientRule, name))
+
+
+def mixing(name: str) -> Callable[..., MixingRule]:
+    """A mixing rule by name."""
+    return MIXINGS[name] if name in MIXINGS else _foreign("mixing", name, MixingRule, MIXINGS)
+
+
+def server(name: str) -> Callable[..., ServerRule]:
+    """A server rule by name."""
+    return SERVERS[name] if name in SERVERS else _foreign("server", name, ServerRule, SERVERS)
+
+
+def _foreign(kind: str, name: str, base: type, known: Iterable[str]) -> Callable[..., Any]:
+    if not plugins.is_foreign(kind, name):
+        raise unknown(f"{kind} rule", name, [*known, *plugins.installed(kind)])
+    return _own_rule(plugins.find(kind, name), base, name)
+
+
+def _own_rule(found: Any, base: type, name: str) -> Callable[..., Any]:
+    """A rule that is not ours, checked for being one."""
+    good = isinstance(found, type) and issubclass(found, base)
+    require(good, name, f"must be a class that inherits from fedchord.{base.__name__}, got {found!r}")
+    record = dataclasses.is_dataclass(found)
+    require(record, name, "must be a dataclass: put @dataclass(frozen=True) above the class")
+    rule: Callable[..., Any] = found
+    return rule
+
+
 def fields(rule: Callable[..., object]) -> dict[str, Any]:
     """A rule's hyperparameters and their defaults."""
     if isinstance(rule, partial):
         return fields(rule.func) | rule.keywords
-    return {f.name: f.default for f in dataclasses.fields(rule)}  # type: ignore[arg-type]
+    return {f.name: _default(f) for f in dataclasses.fields(rule) if f.init}  # type: ignore[arg-type]
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def build(
@@ -148,25 +195,17 @@ def build(
     mixing_parameters: Parameters | None = None,
     server: str | None = None,
     server_parameters: Parameters | None = None,
+    client_parameters: Parameters | None = None,
 ) -> Algorithm:
     """An algorithm by name, with rules exchanged and hyperparameters set.
 
-    `method` parameters go to the one rule of the named method that has them; `mixing_parameters` and
-    `server_parameters` to theirs.
+    `method` parameters go to the one rule of the named method that has them; `mixing_parameters`,
+    `server_parameters` and `client_parameters` to theirs.
     """
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
-    if mixing is not None and mixing not in MIXINGS:
-        raise unknown("mixing rule", mixing, MIXINGS)
-    if server is not None and server not in SERVERS:
-        raise unknown("server rule", server, SERVERS)
-    entry = METHODS[name]
-    makers = {"client": entry.client, "mixing": entry.mixing, "server": entry.server}
+    makers = _makers(name, mixing, server)
     exchanged = {"mixing": mixing, "server": server}
-    makers["mixing"] = MIXINGS[mixing] if mixing else makers["mixing"]
-    makers["server"] = SERVERS[server] if server else makers["server"]
     values: dict[str, Parameters] = {
-        "client": {},
+        "client": dict(client_parameters or {}),
         "mixing": dict(mixing_parameters or {}),
         "server": dict(server_parameters or {}),
     }
@@ -179,14 +218,38 @@ def build(
             raise FedchordError(
                 f"method.{key} is ambiguous for {name}: write {' or '.join(f'{o}.{key}' for o in owners)}"
             )
+        if key in values[owners[0]]:
+            raise FedchordError(f"method.{key} and {owners[0]}.{key} are the same parameter; give one of them")
         values[owners[0]][key] = value
     for part, maker in makers.items():
         for key in values[part]:
             if key not in fields(maker):
                 raise unknown(f"parameter of {_title(maker)}", f"{part}.{key}", [f"{part}.{f}" for f in fields(maker)])
-    rules: dict[str, Any] = {part: maker(**values[part]) for part, maker in makers.items()}
+    rules: dict[str, Any] = {part: _made(part, maker, values[part]) for part, maker in makers.items()}
     parts = [name] + [f"{part}={rule}" for part, rule in exchanged.items() if rule]
     return Algorithm(**rules, name=" ".join(parts))
+
+
+def _makers(name: str, mixing_name: str | None, server_name: str | None) -> dict[str, Callable[..., Any]]:
+    """What makes the three rules."""
+    entry = method(name)
+    return {
+        "client": entry.client,
+        "mixing": mixing(mixing_name) if mixing_name else entry.mixing,
+        "server": server(server_name) if server_name else entry.server,
+    }
+
+
+def _made(part: str, maker: Callable[..., Any], values: Parameters) -> Any:
+    """A rule; one that is not ours may need parameters, or raise anything."""
+    missing = [key for key, default in fields(maker).items() if default is dataclasses.MISSING and key not in values]
+    if missing:
+        raise fail(_title(maker), f"needs {part}.{missing[0]}; write {part}.{missing[0]}=VALUE")
+    try:
+        return maker(**values)
+    except (TypeError, ValueError) as error:
+        module = sys.modules.get(getattr(maker, "__module__", ""))
+        raise plugins.failed(_title(maker), str(getattr(module, "__file__", "") or ""), error) from None
 
 
 def _title(maker: Callable[..., object]) -> str:

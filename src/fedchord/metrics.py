@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from fedchord import confusion
 from fedchord.check import fail, one_of, require, unknown, whole
 from fedchord.tensors import owners
 
@@ -81,22 +83,51 @@ def mce(scores: Tensor, labels: Tensor) -> float:
     return _single("mce", scores, labels)
 
 
-METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
+Metric = Callable[[Tensor, Tensor], float]
+"""A function of scores (n, L) and n labels."""
+
+
+METRICS: dict[str, Metric] = {
     "top1": top1,
     "top5": top5,
     "loss": loss,
     "auroc": auroc,
     "ece": ece,
     "mce": mce,
+    **{name: partial(lambda name, scores, labels: _single(name, scores, labels), name) for name in confusion.FORMULAS},
 }
-HIGHER_IS_BETTER: frozenset[str] = frozenset({"top1", "top5", "auroc"})
+HIGHER_IS_BETTER: set[str] = {"top1", "top5", "auroc", *confusion.FORMULAS}
 
 
-def find(name: str) -> Callable[[Tensor, Tensor], float]:
+def find(name: str) -> Metric:
     """A metric by its name."""
     if name not in METRICS:
         raise unknown("metric", name, METRICS)
     return METRICS[name]
+
+
+def register(name: str, metric: Metric, higher_is_better: bool = True) -> None:
+    """Make a metric of your own known by a name, for this process: it is asked about each client's samples in turn.
+
+    It receives scores (n, L), also where the task is binary with one logit s (0 and s), and n labels. NaN: undefined.
+    """
+    good = isinstance(name, str) and bool(name) and callable(metric)
+    require(good, "metrics", f"a metric of your own is a name and a function, got {name!r} and {metric!r}")
+    require(name not in OURS, "metrics", f"{name} is a metric already; choose another name")
+    METRICS[name], _FORMULAS[name] = metric, lambda samples: _one_by_one(name, metric, samples)
+    (HIGHER_IS_BETTER.add if higher_is_better else HIGHER_IS_BETTER.discard)(name)
+
+
+def _one_by_one(name: str, metric: Metric, samples: _Samples) -> Tensor:
+    values = torch.full((len(samples.sizes),), torch.nan, dtype=torch.float64)
+    ends = samples.offsets.tolist()
+    for client, (start, stop) in enumerate(pairwise(ends)):
+        if start < stop:
+            value = metric(samples.scores[start:stop], samples.labels[start:stop])
+            one = isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1)
+            require(one, name, f"a metric must give one number, got {value!r}")
+            values[client] = float(value)
+    return values
 
 
 def by_client(metric_names: Iterable[str], scores: Tensor, labels: Tensor, offsets: Tensor) -> dict[str, Tensor]:
@@ -157,6 +188,12 @@ class _Samples:
     @property
     def confidence(self) -> Tensor:
         return self._softmax[2]
+
+    @cached_property
+    def counts(self) -> confusion.Counts:
+        """How often each class was asked and answered; of equal scores the lowest class is the answer."""
+        answers = self._rowwise(lambda scores, _: scores.argmax(1).masked_fill(scores.isnan().any(1), -1))
+        return confusion.Counts.of(self.owner, self.labels, answers, len(self.sizes), self.scores.shape[1])
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over each client's samples. (Not by differences of a running sum: they would lose digits.)"""
@@ -270,6 +307,10 @@ def _area(samples: _Samples, score: Tensor, positive: Tensor) -> Tensor:
     return area.masked_fill(samples.sum(score.isnan()) > 0, torch.nan)
 
 
+def _answered(name: str, samples: _Samples) -> Tensor:
+    return confusion.measured(name, samples.counts)
+
+
 _FORMULAS: dict[str, Callable[[_Samples], Tensor]] = {
     "top1": lambda samples: samples.mean(samples.rank < 1),
     "top5": lambda samples: samples.mean(samples.rank < 5),
@@ -277,7 +318,10 @@ _FORMULAS: dict[str, Callable[[_Samples], Tensor]] = {
     "auroc": _auroc,
     "ece": _ece,
     "mce": _mce,
+    **{name: partial(_answered, name) for name in confusion.FORMULAS},
 }
+OURS = frozenset(METRICS)
+"""The metrics that come with fedchord."""
 
 
 def _single(name: str, scores: Tensor, labels: Tensor) -> float:

@@ -10,7 +10,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "fedchord"
 
 LEVELS: list[tuple[str, ...]] = [
     ("check", "files", "paths", "rng"),
-    ("tensors",),
+    ("plugins",),
+    ("tensors", "confusion"),
     ("metrics",),
     ("core",),
     ("servers", "mixing", "models", "data"),
@@ -18,7 +19,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("catalog",),
     ("engine",),
     ("evaluation",),
-    ("synthetic",),
+    ("synthetic", "testing"),
     ("experiments",),
     ("report",),
     ("thesis",),

@@ -48,7 +48,8 @@ def _study(name: str) -> dict[str, Any]:
 
 def _methods() -> Section:
     entries = [Entry(name, method.about, _method_parameters(method)) for name, method in METHODS.items()]
-    return Section("methods", "method=NAME, parameters method.x=VALUE", tuple(entries))
+    own = Entry("FILE.py:NAME", "your own client rule, or a catalog.Method of three rules")
+    return Section("methods", "method=NAME, parameters method.x=VALUE", (*entries, own))
 
 
 def _method_parameters(method: Method) -> str:
@@ -73,7 +74,8 @@ def _models() -> Section:
         size = sum(parameter.numel() for parameter in module.parameters())
         entries.append(Entry(name, f"{_first_line(kind)} {size:,} parameters at 28x28x1, 10 classes; {name}:WIDTH"))
     encoder = Entry("encoder:FOLDER", f"{_first_line(models.TextEncoder)} Needs the extra text")
-    return Section("models", "model=NAME; efficientnet-b0:FILE reads weights", (*entries, encoder))
+    own = Entry("FILE.py:NAME", "your own nn.Module, or a function that builds one; arguments model.x=VALUE")
+    return Section("models", "model=NAME; efficientnet-b0:FILE reads weights", (*entries, encoder, own))
 
 
 def _splits() -> Section:
@@ -83,12 +85,14 @@ def _splits() -> Section:
 
 def _mixings() -> Section:
     entries = [Entry(name, _first_line(rule), _parameters("mixing", rule)) for name, rule in MIXINGS.items()]
-    return Section("mixings", "mixing=NAME with any method, parameters mixing.x=VALUE", tuple(entries))
+    own = Entry("FILE.py:NAME", "your own mixing rule")
+    return Section("mixings", "mixing=NAME with any method, parameters mixing.x=VALUE", (*entries, own))
 
 
 def _servers() -> Section:
     entries = [Entry(name, _first_line(rule), _parameters("server", rule)) for name, rule in SERVERS.items()]
-    return Section("servers", "server=NAME with any method, parameters server.x=VALUE", tuple(entries))
+    own = Entry("FILE.py:NAME", "your own server rule")
+    return Section("servers", "server=NAME with any method, parameters server.x=VALUE", (*entries, own))
 
 
 def _keys() -> Section:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fedchord.check import unknown
 from fedchord.paths import data_root, missing
+from fedchord.plugins import GROUPS, installed, package
 
 INDEX = Path(__file__).with_name("index.json")
 SECTIONS = ("methods", "mixings", "servers", "data", "splits", "models", "keys")
@@ -50,7 +51,8 @@ def sections(what: str = "all") -> Iterator[Section]:
     known = index()
     for name in SECTIONS:
         if what in ("all", name):
-            yield _data(known["data"]) if name == "data" else _section(known["sections"][name])
+            found = _data(known["data"]) if name == "data" else _section(known["sections"][name])
+            yield replace(found, entries=(*found.entries, *_packages(name, found)))
 
 
 def lines(section: Section) -> Iterator[str]:
@@ -70,6 +72,15 @@ def studies() -> Iterator[str]:
         parts = [(study[f"{what}s"], what) for what in ("method", "setting", "seed")]
         size = " x ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in parts)
         yield from (name, f"  {study['title']}", f"  {study['runs']} runs: {size}{later}")
+
+
+def _packages(section: str, found: Section) -> Iterator[Entry]:
+    """What installed packages add to a section, by their metadata alone; names of ours are ours."""
+    kind = "source" if section == "data" else section.removesuffix("s")
+    ours = {entry.name for entry in found.entries}
+    for name, entry in installed(kind).items() if kind in GROUPS else ():
+        if name not in ours:
+            yield Entry(name, f"from the package {package(entry)}")
 
 
 def _section(record: dict[str, Any]) -> Section:

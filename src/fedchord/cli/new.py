@@ -14,8 +14,8 @@ from fedchord.check import FedchordError, require
 
 RULE = '''"""@NAME@: EDIT: say in plain words what it does.
 
-It is used as `Algorithm(@CLASS@(), BySize(), Step())` with `fedchord.run`; see test_@MODULE@.py. To name it on the
-command line, put this file into src/fedchord/clients/ and add a line to METHODS in src/fedchord/catalog.py.
+It is used as `Algorithm(@CLASS@(), BySize(), Step())` with `fedchord.run`, see test_@MODULE@.py, and on the command
+line as method=@MODULE@.py:@CLASS@.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,12 +10,14 @@ from torch import nn
 
 from fedchord import catalog, models
 from fedchord.check import fail, require
-from fedchord.core.objective import BINARY, CLASSIFICATION, TOKENS, weighted
+from fedchord.core.inputs import Inputs
+from fedchord.core.objective import BINARY, CLASSIFICATION, TOKENS, Objective, weighted
 from fedchord.core.rules import SamplesRule
 from fedchord.core.task import Task
 from fedchord.data import PARTITIONS, SOURCES, federate, make_partition
 from fedchord.data import load as load_source
 from fedchord.experiments.files import is_file, read_file
+from fedchord.experiments.trial import trial
 from fedchord.synthetic.set import load_set
 from fedchord.synthetic.share import share
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 def method_model(config: RunConfig) -> str:
     """The usual model of the method, "" where it has none."""
-    return catalog.METHODS[config.method].model
+    return catalog.method(config.method).model
 
 
 def usual_model(config: RunConfig) -> str:
@@ -81,6 +83,20 @@ def federation(config: RunConfig) -> Federation:
     return share(federation, load_set(config.synthetic), config.synthetic_add or "all", config.synthetic_least)
 
 
+def own_task(config: RunConfig, federation: Federation, objective: Objective, inputs: Inputs | None) -> Task:
+    """The task of a model of the user's own. For two classes it may have one output or two, which decides the loss."""
+    name, arguments, shape = str(config.model), config.free("model"), federation.shape
+
+    def make() -> nn.Module:
+        return models.build_own(name, arguments, shape, federation.classes)
+
+    width = trial(name, Task(make, objective, inputs=inputs), federation, config.algorithm().outcome == "model")
+    if federation.classes == 2 and width == 2:
+        plain = replace(CLASSIFICATION, metrics=BINARY.metrics)
+        objective = weighted(plain) if config.class_weights else plain
+    return Task(make, objective, inputs=inputs)
+
+
 def task(config: RunConfig, federation: Federation) -> Task:
     """The model and its loss, for the shapes of a federation; two classes are one logit with a sigmoid, but two
     for methods that end with samples."""
@@ -92,6 +108,8 @@ def task(config: RunConfig, federation: Federation) -> Task:
     objective = weighted(objective) if config.class_weights else objective
     inputs = federation.inputs if algorithm.outcome == "samples" else None
     options = algorithm.client.options() if isinstance(algorithm.client, SamplesRule) else {}
+    if config.is_foreign("model"):
+        return own_task(config, federation, objective, inputs)
     task = Task(lambda: models.build(name, shape, outputs, options), objective, inputs=inputs)
     parts = [part for _, part in task.named_modules()]
     tokens = not federation.batch(torch.zeros(1, dtype=torch.int64))["x"].is_floating_point()

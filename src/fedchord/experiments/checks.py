@@ -43,9 +43,7 @@ def _names(config: RunConfig) -> None:
     if config.augment and not (config.data in SOURCES and SOURCES[config.data].augments):
         able = ", ".join(name for name, source in SOURCES.items() if source.augments)
         raise fail("run", f"augment is for {able}, got data={config.data}")
-    if config.model is not None:
-        models.check_name(config.model)
-        _network(config, config.model.partition(":")[0])
+    _model(config)
     if config.split is not None and config.split not in PARTITIONS:
         raise unknown("split", config.split, PARTITIONS)
     if config.noise is not None and config.noise not in ("none", *KINDS):
@@ -53,6 +51,24 @@ def _names(config: RunConfig) -> None:
     check.one_of("run", "executor", config.executor, EXECUTORS)
     device = re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device)
     require(device is not None, "run", f"device must be auto, cpu or cuda, got {config.device!r}")
+
+
+def _model(config: RunConfig) -> None:
+    """A model has a name that is known, and only code of your own has arguments."""
+    name, arguments = config.model, config.free("model")
+    if arguments and not config.is_foreign("model"):
+        key = f"model.{next(iter(arguments))}"
+        raise fail(
+            "run",
+            f"{key} is for a model of your own (model=FILE.py:NAME), got {f'model={name}' if name else 'no model'}",
+        )
+    if name is None:
+        return
+    if config.is_foreign("model"):
+        models.check_own(name, arguments)
+    else:
+        models.check_name(name)
+    _network(config, name.partition(":")[0])
 
 
 def _network(config: RunConfig, model: str) -> None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedchord import catalog
+from fedchord import catalog, models, plugins
 from fedchord.check import require, unknown
 from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
+from fedchord.data import sources
 from fedchord.experiments import build, keys
 from fedchord.experiments.checks import check_run
 from fedchord.experiments.settings import Scalar, flatten, parse_pairs, read_toml
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     from fedchord.data import Federation, Partition
 
 RULES = ("method", "mixing", "server")
-"""The keys whose parameters are free: method.x, mixing.x and server.x reach the rules."""
+"""The keys of the three rules; their parameters are free: method.x, mixing.x and server.x."""
+FREE = (*RULES, "client", "model")
+"""The keys whose parameters are free: client.x reach the method's client rule, model.x a model of your own."""
+CODE = {"method": "method", "mixing": "mixing", "server": "server", "model": "model", "data": "source"}
+"""The keys that can name code of your own or of a package, and the kind of code."""
 INDIFFERENT = frozenset({"out", "executor", "workers", "device", "eval_every", "checkpoint_every", "data.root"})
 """Keys that do not change the result."""
 CLIENTS = 20
@@ -42,6 +47,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
     keys.Execution,
     keys.Local,
     keys.Rounds,
+    keys.Measured,
     keys.Swept,
     keys.Judged,
     keys.Synthetic,
@@ -60,6 +66,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
             object.__setattr__(self, part.name, keys.typed(part, getattr(self, part.name)))
         for key, value in self.parameters:
             require(isinstance(value, Scalar), "run", f"{key} must be one value, got {value!r}")
+        sources.adopt(self.data)
         check_run(self)
 
     # -- making one ------------------------------------------------------------------------------------------------
@@ -85,9 +92,11 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
         If they name another method, parameters that it does not have are left out of the mapping; `say` is told.
         """
         below, changes = flatten(base or {}), parse_pairs(pairs, _WORDS)
+        if any(rule in changes for rule in CODE):
+            below.pop("code", None)  # it is about what was named before
         lost = _foreign(below, changes)
         if lost and say:
-            say(f"{', '.join(lost)} left out: method={changes['method']} has no such parameter")
+            say(f"{', '.join(lost)} left out: {_told(changes)} has no such parameter")
         return RunConfig.from_values({k: v for k, v in below.items() if k not in lost} | changes)
 
     @staticmethod
@@ -132,7 +141,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
 
     def values(self) -> dict[str, Scalar]:
         """All settings by key, with every choice made, in the order of the fields."""
-        found = self.given() | self.choices()
+        found = self.given() | self.choices() | self._code
         return {key: found[key] for key in (*KEYS, *dict(self.parameters)) if key in found}
 
     def to_toml(self) -> str:
@@ -148,6 +157,28 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
         plain["cohort"] = repr(self.plan().cohort)  # 1 is one client, 1.0 is all of them
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
+    @cached_property
+    def _code(self) -> dict[str, str]:
+        """What the code of your own is, under the key `code`, as it was told or as it is now; nothing without such."""
+        return {"code": self.code or self.present_code()} if self.present_code() else {}
+
+    def present_code(self) -> str:
+        """What every piece of code of your own is now: its key and its mark."""
+        own = {rule: getattr(self, rule) for rule in CODE if self.is_foreign(rule)}
+        return ", ".join(f"{rule} {plugins.mark(CODE[rule], name)}" for rule, name in own.items())
+
+    def is_foreign(self, rule: str) -> bool:
+        """Whether a rule, the model or the data are code of your own or of an installed package."""
+        name = getattr(self, rule)
+        return name is not None and name not in _OURS[rule] and plugins.is_foreign(CODE[rule], name)
+
+    def check_code(self) -> None:
+        """Refuse code that is not what this run was begun with."""
+        now, then = self.present_code().split(", "), (self.code or self.present_code()).split(", ")
+        changed = [getattr(self, part.split()[0]) for part in now if part not in then]
+        told = "has changed since the run was begun; start a new one (without the key code)"
+        require(not changed, "run", f"{', '.join(changed)} {told}")
+
     # -- building from it ------------------------------------------------------------------------------------------
 
     def algorithm(self) -> Algorithm:
@@ -156,8 +187,8 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
 
     @cached_property
     def _algorithm(self) -> Algorithm:
-        own, mixing, server = (self._parameters(rule) for rule in RULES)
-        return catalog.build(self.method, own, self.mixing, mixing, self.server, server)
+        own, mixing, server = (self.free(rule) for rule in RULES)
+        return catalog.build(self.method, own, self.mixing, mixing, self.server, server, self.free("client"))
 
     def partition(self) -> Partition:
         """How rows go to clients."""
@@ -171,10 +202,18 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
         """The model and its loss, for the shapes of a federation."""
         return build.task(self, federation)
 
-    def _parameters(self, rule: str) -> dict[str, Scalar]:
+    def free(self, rule: str) -> dict[str, Scalar]:
+        """The free parameters of a rule or of the model, by name."""
         return {key.partition(".")[2]: value for key, value in self.parameters if key.startswith(f"{rule}.")}
 
 
+_OURS: dict[str, Collection[str]] = {
+    "method": catalog.METHODS,
+    "mixing": catalog.MIXINGS,
+    "server": catalog.SERVERS,
+    "model": models.MODELS,
+    "data": sources.OURS,
+}
 _FIELDS = tuple(part for part in fields(RunConfig) if part.name != "parameters")
 _NAMES = {part.name: keys.key_of(part) for part in _FIELDS}
 _WORDS = frozenset(keys.key_of(part) for part in _FIELDS if keys.kind_of(part) == "str")
@@ -189,17 +228,26 @@ def about() -> dict[str, tuple[Any, str]]:
 
 def _is_free(key: str) -> bool:
     rule, _, name = key.partition(".")
-    return rule in RULES and bool(name)
+    return rule in FREE and bool(name)
+
+
+def _told(changes: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={changes[key]}" for key in ("method", "model") if key in changes)
 
 
 def _foreign(base: Mapping[str, Any], changes: Mapping[str, Any]) -> list[str]:
-    """The parameters in `base` that are those of its method, where `changes` name another one that has no such."""
+    """The parameters in `base` that are those of its method or model, where `changes` name another without them."""
+    lost = [
+        key for key in base if key.startswith("model.") and changes.get("model", base.get("model")) != base["model"]
+    ]
     name = changes.get("method")
-    if name not in catalog.METHODS or name == base.get("method", RunConfig.method):
-        return []
-    entry, parts = catalog.METHODS[name], {"method": set(catalog.fields(catalog.METHODS[name].client))}
-    for rule, usual, known in (("mixing", entry.mixing, catalog.MIXINGS), ("server", entry.server, catalog.SERVERS)):
+    if name == base.get("method", RunConfig.method) or not catalog.is_method(name):
+        return lost
+    entry = catalog.method(str(name))
+    parts = {"client": set(catalog.fields(entry.client)), "method": set(catalog.fields(entry.client))}
+    for rule, usual, known in (("mixing", entry.mixing, catalog.mixing), ("server", entry.server, catalog.server)):
         other = changes.get(rule, base.get(rule))
-        parts[rule] = set(catalog.fields(known.get(other, usual)))
+        parts[rule] = set(catalog.fields(known(other) if other else usual))
         parts["method"] |= set() if other else parts[rule]
-    return [key for key in base if _is_free(key) and key.partition(".")[2] not in parts[key.partition(".")[0]]]
+    split = ((key, *key.split(".", 1)) for key in base if _is_free(key))
+    return lost + [key for key, rule, field in split if rule in parts and field not in parts[rule]]

@@ -14,6 +14,7 @@ from fedchord.check import fail, require
 from fedchord.core.round import Plan
 from fedchord.core.training import Training
 from fedchord.evaluation.sweep import LAMBDAS
+from fedchord.metrics import find
 from fedchord.synthetic.learn import Judge
 
 COHORT = 5
@@ -29,10 +30,17 @@ def key(default: Any, about: str, name: str = "") -> Any:
 class Rules:
     """Which method, which rules in it, and which model."""
 
-    method: str = key("fedavg", "the method, by name; its parameters are method.x")
+    method: str = key("fedavg", "the method, by name, or a rule of your own, FILE.py:NAME; its parameters are method.x")
     mixing: str | None = key(None, "another mixing rule than the method's; its parameters are mixing.x")
     server: str | None = key(None, "another server rule than the method's; its parameters are server.x")
-    model: str | None = key(None, "the model, by name (default: by the data, such as twocnn for cifar10; else twonn)")
+    model: str | None = key(
+        None,
+        "the model, by name, or your own, FILE.py:NAME with arguments model.x (default: by the data, such as twocnn "
+        "for cifar10; else twonn)",
+    )
+    code: str | None = key(
+        None, "what your own code files must be, by SHA-256; a run writes it down, and is only continued with the same"
+    )
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,16 @@ class Swept:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What is measured."""
+
+    metrics: tuple[str, ...] | None = key(
+        None,
+        "metrics beside the usual ones, such as f1,sensitivity,specificity,balanced-accuracy,auroc (default: none)",
+    )
+
+
+@dataclass(frozen=True)
 class Rounds:
     """Rounds, cohort and seed."""
 
@@ -225,6 +243,8 @@ def typed(part: Field[Any], value: Any) -> Any:
     elif name == "sweep_lambdas":
         found = _grid(key, value)
         return None if found == LAMBDAS else found  # the same as not to say it
+    elif name == "metrics":
+        return _metrics(value) or None  # none is the same as not to say it
     elif name == "newcomers":
         good = is_number(value)
         require(good, "run", f"newcomers must be a number of clients or a share such as 0.1, got {value!r}")
@@ -238,6 +258,17 @@ def typed(part: Field[Any], value: Any) -> Any:
 def _plain(value: Any) -> Any:
     """A whole number that was written like 1e3, as one."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _metrics(value: Any) -> tuple[str, ...]:
+    """Names of metrics, each once: a list, or a text with commas."""
+    parts = value.strip("[] ").split(",") if isinstance(value, str) else value
+    good = isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts)
+    require(good, "run", f"metrics must be names such as f1,auroc, got {value!r}")
+    names = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    for name in names:
+        find(name)
+    return names
 
 
 def _grid(key: str, value: Any) -> tuple[float, ...]:

@@ -89,11 +89,13 @@ class Parts:
     @staticmethod
     def build(config: RunConfig, device: str | None = None) -> Parts:
         """Read the data and build everything, on the run's device unless told otherwise; mistakes are told here."""
+        config.check_code()
         federation, late = divide(config.federation(), config.newcomers or 0, config.seed)
         config.plan().size(federation.num_clients)
         asked, task = config.training(), config.task(federation)
         work = Work.of(config.algorithm(), task, federation, asked, config.seed, device or config.device)
-        return Parts(config, work, asked, late and late.to(work.task.device))
+        more = tuple(dict.fromkeys((*task.objective.metrics, *config.metrics))) if config.metrics else None
+        return Parts(config, work, asked, late and late.to(work.task.device), more)
 
     @property
     def algorithm(self) -> Algorithm:

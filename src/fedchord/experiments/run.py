@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,14 @@ from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.work import Work, pick_device
+from fedchord.evaluation.evaluate import checked
 from fedchord.experiments.config import INDIFFERENT, RunConfig
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.own import OwnConfig
 from fedchord.experiments.parts import Parts
 from fedchord.experiments.progress import Progress, Silent
 from fedchord.experiments.session import Report, Run, claimed
+from fedchord.metrics import Metric, register
 from fedchord.synthetic.learn import Judge
 
 
@@ -36,7 +38,7 @@ def run(
     workers: int | None = None,
     device: str = "auto",
     eval_every: int = 0,
-    metrics: tuple[str, ...] | None = None,
+    metrics: Sequence[str] | Mapping[str, Metric | None] | None = None,
     checkpoint_every: int = 10,
     judge: Judge | None = None,
     lambdas: tuple[float, ...] | None = None,
@@ -48,12 +50,15 @@ def run(
     """The run that the command makes, of your own objects: iterate over it, or call `finish`.
 
     `eval_every=0` evaluates after the last round only; `judge` and `lambdas` are the recipe for synthetic sets and the
-    points of the lambda sweep. With `out` everything is written to that folder, for tables, compare and plots; with
-    `resume` an interrupted run of the same objects goes on there, to the bit-identical result.
+    points of the lambda sweep. `metrics` are names, or names with functions of your own, {"top1": None, "cost": cost},
+    of one client's scores (n, L) and labels (more is better; see `metrics.register`). With `out` everything is written
+    to that folder, for tables, compare and plots; with `resume` an interrupted run of the same objects goes on there,
+    to the bit-identical result.
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
     asked = training or Training()
+    names = _metrics(metrics)
     work = Work.of(algorithm, task, federation, asked, seed, device)
     config = OwnConfig(
         algorithm,
@@ -66,12 +71,20 @@ def run(
         eval_every,
         checkpoint_every,
         judge or Judge(),
-        metrics,
+        names,
         lambdas,
         None if out is None else str(out),
     )
     config.plan().size(federation.num_clients)
-    return Run(Parts(config, work, asked, metrics=metrics), resume, report, progress)
+    return Run(Parts(config, work, asked, metrics=names), resume, report, progress)
+
+
+def _metrics(asked: Sequence[str] | Mapping[str, Metric | None] | None) -> tuple[str, ...] | None:
+    """The names of what is measured; functions beside them become known by their names."""
+    for name, own in asked.items() if isinstance(asked, Mapping) else ():
+        if own is not None:
+            register(name, own)
+    return None if asked is None else checked(tuple(asked))
 
 
 def execute(

@@ -147,6 +147,7 @@ def _protocol(parts: Parts, evaluation: Evaluation) -> dict[str, Any]:
         **evaluation.protocol,
         "seed": parts.config.seed,
         "method": method_line(parts.algorithm),
+        "objective": parts.task.objective.name,
         "overrides": overrides(parts.algorithm, parts.training),
         "notes": notes(parts),
     }

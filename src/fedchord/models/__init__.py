@@ -23,11 +23,13 @@ from fedchord.models.leafconv import LeafConvNet
 from fedchord.models.linear import LogisticRegression, TwoNN
 from fedchord.models.lstm import StackedLSTM
 from fedchord.models.mobilenet import MobileNet
+from fedchord.models.own import build_own, check_own
 from fedchord.models.parts import image
 from fedchord.models.resnet import ResNet
 from fedchord.models.small import SmallConvNet
 from fedchord.models.speech import M5, samples
 from fedchord.models.vgg import VGG9
+from fedchord.plugins import installed
 
 __all__ = [
     "GENERATIVE",
@@ -48,7 +50,9 @@ __all__ = [
     "TwoCNN",
     "TwoNN",
     "build",
+    "build_own",
     "check_name",
+    "check_own",
     "masked",
 ]
 
@@ -164,7 +168,7 @@ def check_name(name: str) -> None:
         require(not colon or path.isdecimal(), kind, f"a width must follow the colon, got {path!r}")
         return
     if kind not in (PRETRAINED if colon else MODELS):
-        named = [*MODELS, *(f"{other}:PATH" for other in PRETRAINED), *GENERATIVE]
+        named = [*MODELS, *(f"{other}:PATH" for other in PRETRAINED), *GENERATIVE, *installed("model")]
         raise unknown("model", name, named)
     require(not colon or bool(path), kind, "a path must follow the colon, got nothing")
 

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fedchord.confusion import FORMULAS as ANSWERS
 from fedchord.experiments.columns import SAMPLE_SHARES, SAMPLES, SPREAD_OF
 from fedchord.experiments.reading import Run
 from fedchord.metrics import HIGHER_IS_BETTER, over_seeds
 
 SCALES = ("percent", "raw")
-SHARES = frozenset({"top1", "top5", "auroc"})
+SHARES = frozenset({"top1", "top5", "auroc", *ANSWERS} - {"kappa"})
 """Metrics between 0 and 1 that are printed in percent, as papers do."""
 NO_CONTEST = frozenset(SAMPLES) - {"official", "frechet", "kid"}
 """Numbers of samples with no best: bounds, numbers of real samples, and `membership`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from fedchord import plugins
 from fedchord.check import require, unknown
 from fedchord.data.federation import DataSet
 from fedchord.data.source import Source
@@ -27,7 +28,7 @@ from fedchord.data.sources import (
 )
 from fedchord.paths import data_root
 
-__all__ = ["SOURCES", "Source", "data_root", "load", "status"]
+__all__ = ["OURS", "SOURCES", "Source", "adopt", "data_root", "load", "status"]
 
 SOURCES: dict[str, Source] = {
     source.name: source
@@ -41,6 +42,20 @@ SOURCES: dict[str, Source] = {
 }
 
 
+OURS = frozenset(SOURCES)
+"""The names that come with fedchord."""
+
+
+def adopt(name: str) -> None:
+    """Make a source of an installed package known by its name; a name that nobody offers changes nothing."""
+    if name in SOURCES or name not in plugins.installed("source"):
+        return
+    found = plugins.find("source", name)
+    require(isinstance(found, Source), name, f"must be a fedchord.data.Source, got {type(found).__name__}")
+    require(found.name == name, name, f"the source is called {found.name}, its entry point is not")
+    SOURCES[name] = found
+
+
 def load(name: str, root: str | Path | None = None, skip_damaged: bool = False) -> DataSet:
     """A public data set by its name, from its files under the data root; embedded ones need no files.
 
@@ -49,6 +64,7 @@ def load(name: str, root: str | Path | None = None, skip_damaged: bool = False) 
     """
     from fedchord.data.official.verify import told  # here, since it needs the records of the sources
 
+    adopt(name)
     if name not in SOURCES:
         raise unknown("data set", name, SOURCES)
     source, place = SOURCES[name], _place(root)
