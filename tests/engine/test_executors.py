@@ -164,7 +164,7 @@ def test_workers_end_with_the_run():
     executor = Processes(Work(algorithm, task, FEDERATION, TRAINING, 0), state.broadcast, 4, 2)
     info, ids = open_round(state, plan, TRAINING)
     executor.run(state.broadcast, ids, info, ClientMemory())
-    workers = list(executor.workers)
+    workers = list(executor._workers)
     assert len(workers) == 1 and all(worker.is_alive() for worker in workers)
     executor.close()
     assert not any(worker.is_alive() for worker in workers)
@@ -347,7 +347,7 @@ def test_an_executor_of_the_callers_stays_open_and_fits_its_work_alone():
     with made("processes") as executor:
         work, settings = executor.work, {"rounds": 2, "cohort": 4, "training": TRAINING, "executor": executor}
         *_, first = simulate(work.algorithm, work.task, FEDERATION, seed=1, **settings)
-        assert all(worker.is_alive() for worker in executor.workers) and executor.workers
+        assert all(worker.is_alive() for worker in executor._workers) and executor._workers
         *_, again = simulate(work.algorithm, work.task, FEDERATION, seed=1, **settings)
         assert torch.equal(first.state.broadcast["theta"], again.state.broadcast["theta"])
         for other in ({"seed": 2}, {"seed": 1, "training": Training()}):

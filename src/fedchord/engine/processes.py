@@ -42,7 +42,7 @@ class Processes:
         context: Any = multiprocessing.get_context("fork")
         self._next = context.Value("i", 0)
         self._pipes: list[Connection] = []
-        self.workers: list[Any] = []
+        self._workers: list[Any] = []
         keep_freed_memory()
         for _ in range(min(workers, cohort) - 1):
             ours, theirs = context.Pipe()
@@ -51,7 +51,7 @@ class Processes:
             worker.start()
             Finalize(worker, worker.kill, exitpriority=1)  # at exit multiprocessing would send SIGTERM, and wait
             theirs.close()
-            self.workers.append(worker)
+            self._workers.append(worker)
 
     def run(self, shared: Tensors, ids: list[int], info: RoundInfo, memory: ClientMemory) -> Results:
         for name, tensor in shared.items():
@@ -67,7 +67,7 @@ class Processes:
             with one_thread():
                 self._collect(self._take_part(info, ids, order, fresh))
         except BaseException:  # nobody waits for this round any more
-            for worker in self.workers:
+            for worker in self._workers:
                 worker.kill()
             raise
         self._arena.keep(memory, ids, info.round)
@@ -85,7 +85,7 @@ class Processes:
 
     def _collect(self, problem: Exception | None) -> None:
         """Wait for the workers; raise what went wrong here or there."""
-        waiting = dict(zip(self._pipes, self.workers, strict=True))
+        waiting = dict(zip(self._pipes, self._workers, strict=True))
         while waiting:
             for ready in wait([*waiting, *(worker.sentinel for worker in waiting.values())]):
                 pipe = next((p for p, w in waiting.items() if ready is p or ready == w.sentinel), None)
@@ -143,11 +143,11 @@ class Processes:
     def close(self) -> None:
         for pipe in self._pipes:
             pipe.close()
-        for worker in self.workers:
+        for worker in self._workers:
             worker.join(timeout=5)
             if worker.is_alive():
                 worker.kill()
-        self._pipes, self.workers = [], []
+        self._pipes, self._workers = [], []
 
 
 def leave_signals() -> None:
