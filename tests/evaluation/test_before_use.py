@@ -248,7 +248,7 @@ def test_every_executor_finds_the_same_bits(name, executor, monkeypatch):
     fitted = trained(name)
     runner = make_executor(executor, fitted.work, fitted.state.broadcast, 2, 2)
     try:
-        assert executor != "processes" or (isinstance(runner, Processes) and len(runner.workers) == 1)
+        assert executor != "processes" or (isinstance(runner, Processes) and len(runner._workers) == 1)
         for everyone in (True, False):
             alone = evaluate(fitted, everyone=everyone)
             found = evaluate(fitted, executor=runner, everyone=everyone)
