@@ -20,7 +20,7 @@ from fedchord.data.federation import Federation, Ragged
 from fedchord.engine.executors import Executor, one_by_one
 from fedchord.evaluation.fitted import Fitted
 from fedchord.metrics import HIGHER_IS_BETTER, by_client, find, summarise
-from fedchord.tensors import Tensors
+from fedchord.tensors import Tensors, owners
 
 ROWS = 4096
 """How many rows go through the model at a time."""
@@ -214,8 +214,7 @@ def _counts(units: Tensor | None, sizes: Tensor, labels: int) -> Tensor:
         units = torch.ones(int(sizes.sum()), dtype=torch.int64)
     if int(units.sum()) != labels:
         raise fail("evaluate", f"{labels} labels for {int(sizes.sum())} rows of {int(units.sum())} units")
-    owner = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-    return torch.zeros(len(sizes), dtype=torch.int64).index_add_(0, owner, units.to(torch.int64))
+    return torch.zeros(len(sizes), dtype=torch.int64).index_add_(0, owners(sizes), units.to(torch.int64))
 
 
 def _pooled(

@@ -170,18 +170,12 @@ def check_lambdas(lambdas: tuple[float, ...], owner: str = "sweep") -> None:
         require(0 <= lam <= 1, owner, f"every lambda must lie between 0 and 1, got {lam}")
 
 
-def unvalidated(federation: Federation) -> str:
-    """Why no lambda can be chosen on validation rows, in words; empty if it can be.
+def unvalidated(federation: Federation) -> int:
+    """How many of the clients that are measured have no validation row; with one of them no lambda is chosen.
 
-    Every client that is measured needs a validation row of its own: a lambda chosen for some clients only would make
-    a mean over other clients.
+    A lambda chosen for some clients only would make a mean over other clients.
     """
-    tested = federation.test.sizes > 0
-    without = int((tested & (federation.validation.sizes == 0)).sum())
-    if not without:
-        return ""
-    total = int(tested.sum())
-    return f"{without} of {total} clients have no validation row, so no lambda is chosen; each needs 3 rows or more"
+    return int(((federation.test.sizes > 0) & (federation.validation.sizes == 0)).sum())
 
 
 class _Collected:

@@ -22,7 +22,7 @@ from fedchord.engine.layout import LAYOUT
 from fedchord.engine.simulate import RoundResult
 from fedchord.evaluation.evaluate import Evaluation
 from fedchord.evaluation.newcomers import Welcome
-from fedchord.evaluation.sweep import Sweep
+from fedchord.evaluation.sweep import Sweep, unvalidated
 from fedchord.experiments.parts import Parts, headline
 
 ROUND_COLUMNS = ("mean", "std", "worst10", "best10", "gini", "gap", "pooled")
@@ -55,7 +55,7 @@ def _validation(federation: Federation) -> list[Note]:
     """Whether lambda can be chosen on validation rows, and clients that have very few."""
     tested = federation.test.sizes > 0
     sizes, total = federation.validation.sizes[tested], int(tested.sum())
-    if without := int((sizes == 0).sum()):
+    if without := unvalidated(federation):
         return [{"kind": "unvalidated", "clients": without, "of": total}]
     few = int((sizes < FEW).sum())
     note = {"kind": "few-validation-rows", "below": FEW, "clients": few, "of": total, "smallest": int(sizes.min())}
