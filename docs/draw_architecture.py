@@ -41,6 +41,7 @@ WORDS = {
     "core": "what a round is: rules, task, local training, round",
     "metrics": "what is measured, over rows and over clients",
     "confusion": "right and wrong answers by class",
+    "regression": "how wrong predicted numbers are",
     "tensors": "flat vectors, ragged rows, the one mean",
     "plugins": "code that is not ours",
     "rng": "random numbers as functions of a key",

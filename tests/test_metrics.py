@@ -23,10 +23,11 @@ from sklearn.metrics import (
 from torch import Tensor
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from fedchord import metrics
+from fedchord import metrics, regression
 from fedchord.check import FedchordError
 
 NAN, INF = math.nan, math.inf
+CLASSED = {name: metric for name, metric in metrics.METRICS.items() if name not in regression.FORMULAS}
 SHAPES = [(60, 2), (200, 3), (150, 10), (40, 7)]
 
 
@@ -196,7 +197,7 @@ def test_calibration_bounds_and_order(n: int, classes: int, seed: int, scale: fl
     ece, mce = metrics.ece(scores, labels), metrics.mce(scores, labels)
     assert -1e-12 <= ece <= mce + 1e-12 <= 1 + 2e-12
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    for name, metric in metrics.METRICS.items():
+    for name, metric in CLASSED.items():
         shuffled = metric(scores[order], labels[order])
         assert shuffled == pytest.approx(metric(scores, labels), abs=1e-12, nan_ok=True), name
 
@@ -223,7 +224,7 @@ def test_one_logit_is_a_sigmoid() -> None:
 def test_one_logit_equals_two(n: int, seed: int) -> None:
     scores, labels = draw(n, 2, seed)
     one = scores[:, 1:] - scores[:, :1]
-    for name, metric in metrics.METRICS.items():
+    for name, metric in CLASSED.items():
         assert metric(one, labels) == pytest.approx(metric(scores, labels), abs=1e-12, nan_ok=True), name
 
 
@@ -239,11 +240,11 @@ def test_by_client_equals_a_loop_of_oracles(classes: int, dtype: torch.dtype, mo
     scores = scores.to(dtype)
     labels[31:48] = 1  # the fourth client has one class
     offsets = torch.tensor([0, *np.cumsum(sizes).tolist()])
-    got = metrics.by_client(metrics.METRICS, scores, labels, offsets)
+    got = metrics.by_client(CLASSED, scores, labels, offsets)
     assert all(vector.dtype == torch.float64 and vector.shape == (7,) for vector in got.values())
     for k, size in enumerate(sizes):
         s, y = scores[offsets[k] : offsets[k + 1]], labels[offsets[k] : offsets[k + 1]]
-        want = dict.fromkeys(metrics.METRICS, NAN)
+        want = dict.fromkeys(CLASSED, NAN)
         if size:
             want["top1"] = float((s.argmax(1) == y).double().mean())
             want["top5"] = float((s.topk(min(5, classes)).indices == y[:, None]).any(1).double().mean())
@@ -260,15 +261,15 @@ def test_by_client_leaves_its_inputs_alone() -> None:
     scores, labels = draw(20, 4)
     offsets = torch.tensor([0, 5, 20])
     before = (scores.clone(), labels.clone(), offsets.clone())
-    metrics.by_client(metrics.METRICS, scores.requires_grad_(), labels, offsets)
+    metrics.by_client(CLASSED, scores.requires_grad_(), labels, offsets)
     assert all(torch.equal(a, b) for a, b in zip(before, (scores, labels, offsets), strict=True))
 
 
 def test_a_diverged_model_is_not_flattered_and_stays_with_its_client() -> None:
     scores, labels = draw(20, 3)
-    clean = metrics.by_client(metrics.METRICS, scores, labels, torch.tensor([0, 10, 20]))
+    clean = metrics.by_client(CLASSED, scores, labels, torch.tensor([0, 10, 20]))
     scores[0, 1] = NAN
-    got = metrics.by_client(metrics.METRICS, scores, labels, torch.tensor([0, 10, 20]))
+    got = metrics.by_client(CLASSED, scores, labels, torch.tensor([0, 10, 20]))
     assert got["top1"][0] <= 0.9
     assert got["top5"][0] == 0.9
     assert got["loss"][0] == INF
@@ -295,7 +296,7 @@ def test_half_precision_scores_are_summed_in_double() -> None:
         (torch.zeros(3), torch.zeros(3).long(), [0, 3], r"scores must have shape \(samples, classes\), got \(3,\)"),
         (torch.zeros(3, 0), torch.zeros(3).long(), [0, 3], "scores must have shape"),
         (torch.zeros(3, 2), torch.zeros(2).long(), [0, 3], r"labels must have shape \(3,\), got \(2,\)"),
-        (torch.zeros(3, 2), torch.zeros(3), [0, 3], "labels must be whole numbers, got torch.float32"),
+        (torch.zeros(3, 2), torch.zeros(3), [0, 3], r"predictions must have shape \(3, 1\), got \(3, 2\)"),
         (torch.zeros(3, 2), torch.tensor([0, 1, 2]), [0, 3], "labels must be between 0 and 1, got 2"),
         (torch.zeros(3, 2), torch.tensor([0, -1, 1]), [0, 3], "labels must be between 0 and 1, got -1"),
         (torch.zeros(3, 1), torch.tensor([0, 1, 2]), [0, 3], "labels must be between 0 and 1, got 2"),

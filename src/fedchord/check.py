@@ -9,11 +9,25 @@ from __future__ import annotations
 
 import difflib
 import math
+import warnings
 from collections.abc import Iterable
 
 
 class FedchordError(ValueError):
     """A mistake in the user's input, told in one line."""
+
+
+class RowsMissing(FedchordError):
+    """Rows are needed, and only what is known about them is here."""
+
+
+class FedchordWarning(UserWarning):
+    """Something that is probably not meant, told in one line; the command prints it and goes on."""
+
+
+def warn(owner: str, message: str) -> None:
+    """Warn that `owner: message`."""
+    warnings.warn(f"{owner}: {message}", FedchordWarning, stacklevel=3)
 
 
 def fail(owner: str, message: str) -> FedchordError:

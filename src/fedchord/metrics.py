@@ -4,6 +4,8 @@ A metric takes scores (n, L), the logits of n samples for L classes, and n label
 binary task with a sigmoid: they are read as the two logits (0, s), whose softmax is (1 - sigmoid(s), sigmoid(s)), so
 every formula below covers them. A metric of a client without samples is NaN (undefined).
 
+Where labels are floats they are numbers to predict, and scores of one column are the predictions (`regression`).
+
 A model that has diverged is not flattered: a sample with a NaN score is a wrong answer with infinite loss, and leaves
 AUROC, ECE and MCE undefined. All sums are float64.
 """
@@ -18,11 +20,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fedchord import confusion
+from fedchord import confusion, regression
 from fedchord.check import fail, one_of, require, unknown, whole
 from fedchord.tensors import owners
 
 BINS = 15
+NUMBERS = "numbers to predict"
 STATISTICS = ("mean", "worst10", "best10", "gini", "gap")
 """What `over_clients` computes."""
 _BLOCK = 1 << 18  # scores converted to float64 at a time, so that memory does not grow with samples x classes
@@ -94,9 +97,12 @@ METRICS: dict[str, Metric] = {
     "auroc": auroc,
     "ece": ece,
     "mce": mce,
-    **{name: partial(lambda name, scores, labels: _single(name, scores, labels), name) for name in confusion.FORMULAS},
+    **{
+        name: partial(lambda name, scores, labels: _single(name, scores, labels), name)
+        for name in (*confusion.FORMULAS, *regression.FORMULAS)
+    },
 }
-HIGHER_IS_BETTER: set[str] = {"top1", "top5", "auroc", *confusion.FORMULAS}
+HIGHER_IS_BETTER: set[str] = {"top1", "top5", "auroc", *confusion.FORMULAS, "r2"}
 
 
 def find(name: str) -> Metric:
@@ -138,8 +144,38 @@ def by_client(metric_names: Iterable[str], scores: Tensor, labels: Tensor, offse
     names = list(metric_names)
     for name in names:
         find(name)
+    if labels.is_floating_point():
+        return _numbers(names, scores, labels, offsets)
+    check_kind(names, numbers=False)
     samples = _samples(scores, labels, offsets)
     return {name: _FORMULAS[name](samples) for name in names}
+
+
+def check_kind(names: Iterable[str], numbers: bool) -> None:
+    """Refuse metrics of classes where numbers are predicted, and the other way round; your own fit both."""
+    for name in names:
+        if numbers:
+            require(
+                name in regression.FORMULAS or name not in OURS - {"loss"}, name, f"is for classes, not for {NUMBERS}"
+            )
+        else:
+            require(name not in regression.FORMULAS, name, f"is for {NUMBERS}, not for classes")
+
+
+def _numbers(names: Sequence[str], scores: Tensor, labels: Tensor, offsets: Tensor) -> dict[str, Tensor]:
+    """Metrics of predicted numbers; a metric of your own is asked about each client's samples in turn."""
+    fits = scores.shape == (len(labels), 1) and labels.ndim == 1
+    require(fits, "metrics", f"predictions must have shape ({len(labels)}, 1), got {tuple(scores.shape)}")
+    check_kind(names, numbers=True)
+    require("loss" not in names, "metrics", "the loss of predicted numbers is told by their objective alone")
+    numbers = regression.Numbers(scores.detach()[:, 0], labels, offsets)
+    own = _Samples(scores.detach(), labels, offsets)
+    return {
+        name: regression.FORMULAS[name](numbers)
+        if name in regression.FORMULAS
+        else _one_by_one(name, METRICS[name], own)
+        for name in names
+    }
 
 
 def reliability(scores: Tensor, labels: Tensor, bins: int = BINS) -> Reliability:
@@ -212,8 +248,7 @@ def _samples(scores: Tensor, labels: Tensor, offsets: Tensor) -> _Samples:
     if scores.ndim != 2 or scores.shape[1] == 0:
         raise fail("metrics", f"scores must have shape (samples, classes), got {tuple(scores.shape)}")
     n = len(scores)
-    whole_numbers = not (labels.is_floating_point() or labels.is_complex())
-    require(whole_numbers, "metrics", f"labels must be whole numbers, got {labels.dtype}")
+    require(not labels.is_complex(), "metrics", f"labels must be whole numbers, got {labels.dtype}")
     require(labels.shape == (n,), "metrics", f"labels must have shape ({n},), got {tuple(labels.shape)}")
     scores = scores.detach()
     if scores.shape[1] == 1:

@@ -26,7 +26,8 @@ from fedchord.core.rules import LINE, Algorithm, Line, Log, Mix, ServerState
 from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.core.training import Training
-from fedchord.data.federation import Federation, Ragged
+from fedchord.data.federation import Federation
+from fedchord.data.ragged import Ragged
 from fedchord.engine.checkpoint import Checkpoints
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult, simulate

@@ -159,14 +159,14 @@ run none.toml -> none.toml: no such file
 run a.toml b.toml -> run: one settings file is enough, got a.toml and b.toml
 run ../in/bad.toml -> ../in/bad.toml: is not valid TOML: Invalid value (at end of document)
 run ../in/FILE -> run: '../in/FILE' is not a setting; write key=value, for example
-run data=../in/nan.csv -> nan: client is missing at row 3, got 'nan'
+run data=../in/nan.csv -> nan.csv: client is missing at line 5, got ''
 run data=../in/nan.npz -> nan: client is missing at row 3, got 'nan'
-run data=../in/empty.csv -> empty: client is missing at row 3, got ''
+run data=../in/empty.csv -> empty.csv: client is missing at line 5, got ''
 run data=../in/obj.npz -> obj.npz: is not a readable .npz file of plain arrays (it is none, or
 run data=../in/one.csv -> one: no client has test rows; clients need two rows or more
 run data=../in/few.csv cohort=4 -> run: cohort must be at most the number of clients, 3, got 4
 run data=../in/few.csv split=pathological clients=90 -> Pathological: 90 clients need at least 180 rows, got 30
-run data=../in/words.csv -> words.csv: line 2, column 'a' must be a finite number, got 'x'
+run data=../in/words.csv -> Pathological: 20 clients need at least 40 rows, got 2
 run data=../in/nolabel.csv -> unknown column of nolabel.csv 'label'
 run data=../in/header.csv -> header.csv: data have no rows
 run data=../in/zero.csv -> zero.csv: is empty; a header line was expected

@@ -282,7 +282,7 @@ def test_show_your_own_file(run):
     code, out = run("show", "mine.npz")
     assert code == 0 and out.startswith("here: 2 clients, 12 rows, per client 6.00 (std 2.00)\nmine: 12 of 12 rows")
     np.savez("plain.npz", x=np.zeros((12, 2)), y=np.arange(12) % 2)
-    with pytest.raises(FedchordError, match=r"no client key to split by; name another split, such as split=iid$"):
+    with pytest.raises(FedchordError, match=r"^Pathological: 20 clients need at least 40 rows, got 12$"):
         run("show", "plain.npz")
 
 

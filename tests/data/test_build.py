@@ -128,7 +128,10 @@ def broken(**columns) -> DataSet:
     [
         (broken(y=torch.tensor([0, 1, 2, 12, -1])), "digits: label 12 at row 3 is out of range 0..9"),
         (broken(y=torch.tensor([0, -1, 2, 12, 3])), "digits: label -1 at row 1 is out of range 0..9"),
-        (broken(y=torch.zeros(5)), "digits: column y must hold whole numbers (int64), got float32"),
+        (
+            broken(y=torch.zeros(5)),
+            "digits: column y must hold whole numbers (int64), or for regression float32 with classes=1, got float32",
+        ),
         (broken(y=torch.zeros(4).long()), "digits: column y has 4 rows, column x has 5"),
         (
             broken(x=torch.tensor([[0.0, 1.0]] * 4 + [[1.0, float("nan")]])),

@@ -90,7 +90,7 @@ def test_the_key_and_what_it_is_not_for() -> None:
     plain, off = (RunConfig.from_values({"data": "digits"} | more) for more in ({}, {"class_weights": False}))
     assert plain.fingerprint() == off.fingerprint() != config.fingerprint()
     words = DataSet("text", {"x": torch.zeros(6, 4), "y": torch.zeros(6, 4, dtype=torch.int64)}, 3)
-    with pytest.raises(FedchordError, match="federate: class weights need one label per row"):
+    with pytest.raises(FedchordError, match="federate: class weights need one class per row"):
         federate(replace(words, groups=torch.zeros(6, dtype=torch.int64)), Natural(), class_weights=True)
 
 

@@ -62,7 +62,7 @@ def test_features_labels_and_clients(tmp_path: Path) -> None:
     assert data.columns["y"].tolist() == [int(cells[-1] != "0") for cells in rows]
     assert (data.classes, data.group_names) == (2, HOSPITALS)
     assert torch.bincount(data.groups).tolist() == list(SIZES)
-    assert data.scaled.tolist() == [True] * 15 and len(heart.FEATURES) == 15
+    assert data.scaled.tolist() == [True] * 15 and sum(f.width for f in heart.FEATURES) == 15
     assert "90 training and 0 test rows, not the official 920 rows" in data.origin
     assert "Not the official files by their MD5 sums: processed.cleveland.data, processed.hungarian" in data.origin
 

@@ -50,7 +50,7 @@ def test_pairs_per_client():
     made = federate(data, Natural())
     assert made.client_names == tuple(str(i) for i in range(12))
     assert data.columns["x"][made.train[11]].flatten().tolist() == [11]
-    named = from_arrays(clients={"north": pairs[3], "east": pairs[1]})
+    named = from_arrays(clients={"north": pairs[3], "east": pairs[1]}, classes=12)
     assert named.group_names == ("east", "north")
     assert named.columns["y"].tolist() == [3, 0, 1, 0]
 
@@ -69,7 +69,22 @@ def test_holdout_and_classes():
         ({"x": [["a"]], "y": [0]}, "arrays: x must hold numbers, got an array of <U1"),
         ({"x": [[1], [1, 2]], "y": [0, 1]}, "arrays: x must be an array with rows of equal shape"),
         ({"x": 3, "y": [0]}, "arrays: x must be an array, got 3"),
-        ({"x": [[1.0]], "y": [0.5]}, "arrays: column y must hold whole numbers (int64), got float64"),
+        (
+            {"x": [[1.0]], "y": [2.0]},
+            "arrays: y holds floats that are all whole numbers; give whole numbers for classes, or say regression=True",
+        ),
+        (
+            {"x": [[1.0]], "y": [0.5], "regression": False},
+            "arrays: y holds floats that are not whole, so they are no classes",
+        ),
+        ({"x": [[1.0]], "y": [0.5], "classes": 3}, "arrays: regression has no classes, got classes=3"),
+        ({"x": [[1.0]], "y": ["a"], "regression": True}, "arrays: y must hold numbers for regression, got words"),
+        ({"x": [[1.0]], "y": [np.inf], "regression": True}, "arrays: column y holds inf at row 0"),
+        (
+            {"x": [[1, 2]], "y": [0], "scale": "client"},
+            "arrays: scale needs rows that are vectors of floats, got (1, 2) torch.int64",
+        ),
+        ({"x": [[1.0]], "y": [0], "scale": "all"}, "arrays: scale must be one of client, none, got 'all'"),
         ({"x": [[1.0]], "y": [0, 1]}, "arrays: column y has 2 rows, column x has 1"),
         ({"x": [[np.nan]], "y": [0]}, "arrays: column x holds nan at row 0"),
         ({"x": [[1.0]], "y": [3], "classes": 2}, "arrays: label 3 at row 0 is out of range 0..1"),
@@ -104,7 +119,7 @@ class Squares(Dataset):
 def test_torch_data_sets():
     data = from_torch(Squares((torch.ones(2), 0), (np.zeros(2, np.float32), torch.tensor(2))), clients=["b", "a"])
     assert data.columns["x"].tolist() == [[1, 1], [0, 0]]
-    assert data.columns["y"].tolist() == [0, 2]
+    assert data.columns["y"].tolist() == [0, 1] and data.class_names == ("0", "2")
     assert data.group_names == ("a", "b")
     tensors = TensorDataset(torch.ones(3, 2), torch.tensor([0, 1, 1]))
     assert from_torch(tensors, name="mine").columns["y"].tolist() == [0, 1, 1]
@@ -219,12 +234,14 @@ def test_csv_labels_that_are_numbers_are_sorted_by_value(tmp_path):
         (["age,sick"], "sick", "d.csv: data have no rows"),
         ([], "sick", "d.csv: is empty; a header line was expected"),
         (["age,sick", "1,0"], "sic", "unknown column of d.csv 'sic'; did you mean 'sick'? (known: age, sick)"),
+        (["age,sick", "nan,0"], "sick", "d.csv: column 'age' has no value; leave it out with data.drop=age"),
+        (["age,sick", "1,0", "inf,1"], "sick", "d.csv: line 3, column 'age' must be a finite number, got inf"),
         (
-            ["age,sick", "1,0", "?,1"],
+            ["age,sick", "1,0", "2,1", "", "old,1"],
             "sick",
-            "d.csv: line 3, column 'age' must be a finite number, got '?'",
+            "d.csv: line 5, column 'age' must be a number like the others, got 'old'; if the column is a category, "
+            "say data.category=age",
         ),
-        (["age,sick", "nan,0"], "sick", "d.csv: line 2, column 'age' must be a finite number, got 'nan'"),
         (["age,sick", "1,0,3"], "sick", "d.csv: line 2 has 3 cells, the header has 2"),
         (["age,sick", "1,"], "sick", "d.csv: line 2, column 'sick' is empty"),
         (["age,age,sick", "1,2,0"], "sick", "d.csv: column 'age' occurs twice in the header"),

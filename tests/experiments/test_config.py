@@ -319,7 +319,7 @@ def test_mistakes_in_files(tmp_path):
     with pytest.raises(FedchordError, match=r"Pathological: 2000 clients need at least 4000 rows, got 1797"):
         RunConfig(clients=2000).federation()
     (tmp_path / "own.csv").write_text("a,label\n1,x\n2,y\n")
-    with pytest.raises(FedchordError, match="Natural: the data have no client key to split by"):
+    with pytest.raises(FedchordError, match="Pathological: 20 clients need at least 40 rows, got 2"):
         RunConfig(data=str(tmp_path / "own.csv")).federation()
 
 

@@ -51,7 +51,7 @@ def test_clients_of_one_class_are_undefined_and_counted(tmp_path):
 
 
 @pytest.mark.parametrize("value, words", [
-    ("f2", r"unknown metric 'f2'; did you mean 'f1'\?"),
+    ("kapa", r"unknown metric 'kapa'; did you mean 'kappa'\?"),
     ("3", "metrics must be names such as f1,auroc, got 3"),
 ])  # fmt: skip
 def test_unknown_metrics_are_told_before_any_work(value, words):

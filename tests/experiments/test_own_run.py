@@ -128,7 +128,8 @@ def finished(tmp_path_factory) -> Iterator[tuple[Path, Run, list[Round]]]:
 
 def test_the_folder_holds_everything(finished):
     out, run, done = finished
-    assert sorted(path.name for path in out.iterdir()) == ["checkpoints", "config.toml", "rounds.jsonl", "summary.json"]
+    files = ["checkpoints", "config.toml", "data.safetensors", "rounds.jsonl", "summary.json"]
+    assert sorted(path.name for path in out.iterdir()) == files
     config = tomllib.loads((out / "config.toml").read_text())
     expected = {"made": "python", "method": "pulled", "model": "Net", "data": "toy", "clients": 6, "mixing": "BySize"}
     expected |= {"server": "Step", "rounds": 6, "cohort": 3, "seed": 2, "lr": 0.2, "momentum": 0.5, "eval_every": 2}

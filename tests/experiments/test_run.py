@@ -72,7 +72,8 @@ def test_a_run_folder_holds_everything(tmp_path):
     said: list[str] = []
     config = tiny("method=scaffold", "momentum=0.9", "weight_decay=1e-4", "eval_every=2", f"out={out}")
     summary = runs.execute(config, report=said.append)
-    assert sorted(path.name for path in out.iterdir()) == ["checkpoints", "config.toml", "rounds.jsonl", "summary.json"]
+    files = ["checkpoints", "config.toml", "data.safetensors", "rounds.jsonl", "summary.json"]
+    assert sorted(path.name for path in out.iterdir()) == files
     assert json.loads((out / "summary.json").read_text()) == summary
     assert summary["config"] == config.values()
     assert RunFolder(out).read_config() == RunConfig.from_values(config.values())

@@ -12,6 +12,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("check", "files", "paths", "rng"),
     ("plugins",),
     ("tensors", "confusion"),
+    ("regression",),
     ("metrics",),
     ("core",),
     ("servers", "mixing", "models", "data"),

@@ -137,7 +137,7 @@ def get(
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set, or an .npz or .csv file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set, or a file or folder of your own.")],
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings of a run: split, clients, seed, ...")
     ] = None,
@@ -156,15 +156,15 @@ def show(
     """
     from fedchord.check import unknown
     from fedchord.data import SOURCES
-    from fedchord.experiments.files import is_file
+    from fedchord.experiments.own_data import is_own
     from fedchord.report.show import check_pictures, show_split
     from fedchord.thesis.data_table import federation_of, statistics_lines
 
     check_pictures(picture, samples)
     _root(root)
-    if not is_file(name) and name not in SOURCES:
+    if not is_own(name) and name not in SOURCES:
         raise unknown("data set", name, SOURCES)
-    place = [] if root is None or is_file(name) else [f"data.root={root}"]
+    place = [] if root is None or is_own(name) else [f"data.root={root}"]
     made = federation_of(name, [*place, *(settings or [])])
     for line in statistics_lines(name, made):
         typer.echo(line)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedchord import __version__
-from fedchord.check import FedchordError, require
+from fedchord.check import FedchordError, FedchordWarning, require
 from fedchord.cli import data, new, study, synth
 from fedchord.cli.compare import compare
 from fedchord.cli.export import export
 from fedchord.cli.figure import figure
 from fedchord.cli.plot import plot
+from fedchord.cli.predict import predict
 from fedchord.cli.run import resume, run
 from fedchord.cli.table import table
 
@@ -39,7 +41,10 @@ def main(arguments: list[str] | None = None) -> None:
     # typer then takes the name of the shell (--show-completion bash) instead of guessing it from the process above
     os.environ.setdefault("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     try:
-        code = app(args=arguments, prog_name="fedchord", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", FedchordWarning)
+            shown, warnings.showwarning = warnings.showwarning, lambda *told, **more: _warn(shown, *told, **more)
+            code = app(args=arguments, prog_name="fedchord", standalone_mode=False)
     except FedchordError as error:
         code = _complain(str(error))
     except MISTYPED as error:
@@ -47,6 +52,14 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         code = _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _warn(usual: Any, message: Warning | str, category: type[Warning], *told: Any, **more: Any) -> None:
+    """A warning of ours is one line; others are shown as Python does."""
+    if issubclass(category, FedchordWarning):
+        print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+    else:
+        usual(message, category, *told, **more)
 
 
 def _complain(text: str) -> int:
@@ -128,6 +141,7 @@ def list_names(
 
 app.command(context_settings=SETTINGS)(run)
 app.command(context_settings=SETTINGS)(resume)
+app.command()(predict)
 app.command()(export)
 app.command()(table)
 app.command()(compare)

@@ -67,6 +67,31 @@ TOKENS = Objective(
 """Outputs (n, length, classes) against y (n, length), where `mask` is true; the mean is over tokens, not over rows."""
 
 
+PLAIN = (_cross_entropy, _binary_cross_entropy, _token_cross_entropy)
+"""Losses that the metric `loss` finds from scores and labels alone."""
+
+
+def squared(mean: float = 0.0, std: float = 1.0) -> Objective:
+    """Regression by squared error: (f(x) - z)^2 with z = (y - mean) / std. Metrics are in the units of y."""
+    return _regression("squared error", torch.square, mean, std)
+
+
+def absolute(mean: float = 0.0, std: float = 1.0) -> Objective:
+    """Regression by absolute error: |f(x) - z| with z = (y - mean) / std. Metrics are in the units of y."""
+    return _regression("absolute error", torch.abs, mean, std)
+
+
+def _regression(name: str, cost: Callable[[Tensor], Tensor], mean: float, std: float) -> Objective:
+    def losses(outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        y = batch["y"]
+        return cost(outputs.reshape(len(y)) - (y - mean) / std), None
+
+    def predictions(outputs: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        return outputs.reshape(len(batch["y"]), 1) * std + mean, batch["y"]
+
+    return Objective(name, losses, predictions, ("r2", "mae", "mse", "loss"))
+
+
 def weighted(objective: Objective) -> Objective:
     """The same objective with rows that weigh what their column `weight` says: sum_i w_i l_i / sum_i w_i."""
 

@@ -1,8 +1,11 @@
 """Clients' data: sources and readers, partitions, label noise, local splits, and the federation made of them."""
 
 from fedchord.data.build import federate
-from fedchord.data.federation import DataSet, Federation, Inputs, Ragged, prepare
+from fedchord.data.features import Feature
+from fedchord.data.federation import DataSet, Federation, Inputs, prepare
+from fedchord.data.formats.pictures import from_folder, from_picture_list
 from fedchord.data.formats.readers import from_arrays, from_csv, from_npz, from_torch
+from fedchord.data.formats.texts import from_texts
 from fedchord.data.noise import corrupt, transition
 from fedchord.data.partition import (
     PARTITIONS,
@@ -15,8 +18,11 @@ from fedchord.data.partition import (
     make_partition,
 )
 from fedchord.data.picture import split_picture
+from fedchord.data.ragged import Ragged
+from fedchord.data.scaling import Scaling
 from fedchord.data.sources import SOURCES, Source, data_root, load, status
 from fedchord.data.split import split_client, split_clients
+from fedchord.data.table import from_table
 
 __all__ = [
     "PARTITIONS",
@@ -24,6 +30,7 @@ __all__ = [
     "ClassDirichlet",
     "DataSet",
     "Dirichlet",
+    "Feature",
     "Federation",
     "Iid",
     "Inputs",
@@ -31,13 +38,18 @@ __all__ = [
     "Partition",
     "Pathological",
     "Ragged",
+    "Scaling",
     "Source",
     "corrupt",
     "data_root",
     "federate",
     "from_arrays",
     "from_csv",
+    "from_folder",
     "from_npz",
+    "from_picture_list",
+    "from_table",
+    "from_texts",
     "from_torch",
     "load",
     "make_partition",

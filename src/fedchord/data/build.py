@@ -6,15 +6,19 @@ import torch
 from torch import Tensor
 
 from fedchord import rng
-from fedchord.check import fail, require, whole
+from fedchord.check import fail, require, warn, whole
 from fedchord.data.augment import Pictures
-from fedchord.data.federation import DataSet, Federation, Ragged
+from fedchord.data.federation import DataSet, Federation
 from fedchord.data.noise import corrupt
 from fedchord.data.partition import ClassDirichlet, Dirichlet, Natural, Partition, Pathological
+from fedchord.data.ragged import Ragged
+from fedchord.data.scaling import Scaling
 from fedchord.data.split import own_split, split_clients
-from fedchord.data.standardise import standardise
 from fedchord.data.validate import check_data
 from fedchord.tensors import Tensors
+
+APART = 100
+"""A feature whose spread is larger than the median feature's by this factor hides the others unless it is scaled."""
 
 
 def federate(
@@ -51,17 +55,18 @@ def federate(
         train, valid, tests = own_split(held, own, _strata(labels), validation, keys)
         require(int(train.sizes.min()) > 0, dataset.name, "a client has no training rows in the split of the data")
     columns, noise_notes = _noisy(dataset, train, noise, noise_rate, seed)
-    columns, scale_notes = _scaled(dataset, columns, held, train)
+    columns, scaling, scale_notes = _scaled(dataset, columns, held, train)
     pictures, shown_notes = _shown(dataset, augment)
     if class_weights:
         columns = columns | {"weight": class_weight(columns["y"], dataset.classes, held, train)}
         shown_notes.append(
             "A row weighs (n + L) / (n_c + 1) in its client's loss, n_c of its n training rows are of c."
         )
+    by = "" if dataset.regression else ", stratified by label"
     notes = [
         *_partition_notes(dataset, partition, held, num_clients, seed),
-        *(_split_notes(held, train, valid, tests) if own is None else _own_notes(own, train, valid, tests)),
-        *_majority_note(columns, dataset.classes, tests),
+        *(_split_notes(held, train, valid, tests, by) if own is None else _own_notes(own, train, valid, tests)),
+        *([] if dataset.regression else _majority_note(columns, dataset.classes, tests)),
         *noise_notes,
         *scale_notes,
         *shown_notes,
@@ -80,6 +85,10 @@ def federate(
         tuple(notes),
         pictures,
         dataset.blocks,
+        dataset.class_names,
+        dataset.features,
+        scaling,
+        _target(columns["y"][train.rows]) if dataset.regression else None,
     )
 
 
@@ -89,7 +98,8 @@ def class_weight(labels: Tensor, classes: int, held: Ragged, train: Ragged) -> T
     c is the label of the row, n_c the number of the client's training rows with it, n the number of all of them and L
     the number of classes: one over the share of c, with one more row of every class. Rows that no client holds weigh 1.
     """
-    require(labels.ndim == 1, "federate", "class weights need one label per row")
+    one = labels.ndim == 1 and not labels.is_floating_point()
+    require(one, "federate", "class weights need one class per row")
     weights = torch.ones(len(labels))
     for client in range(len(held)):
         rows, counts = held[client], torch.bincount(labels[train[client]], minlength=classes)
@@ -106,8 +116,9 @@ def _shown(dataset: DataSet, augment: bool) -> tuple[Pictures | None, list[str]]
 
 
 def _strata(labels: Tensor) -> Tensor:
-    """What the local split is stratified by: the label, or nothing where a row has several (text)."""
-    return labels if labels.ndim == 1 else torch.zeros(len(labels), dtype=torch.int64)
+    """What the local split is stratified by: the class, or nothing where a row has several (text) or none."""
+    classed = labels.ndim == 1 and not labels.is_floating_point()
+    return labels if classed else torch.zeros(len(labels), dtype=torch.int64)
 
 
 def _hold(dataset: DataSet, partition: Partition, num_clients: int | None, seed: int) -> Ragged:
@@ -119,6 +130,8 @@ def _hold(dataset: DataSet, partition: Partition, num_clients: int | None, seed:
     whole("federate", "num_clients", num_clients, 1)
     by_label = isinstance(partition, Pathological | Dirichlet | ClassDirichlet)
     require(labels.ndim == 1 or not by_label, kind, f"needs one label per row, {dataset.name} has several")
+    numbers = by_label and dataset.regression
+    require(not numbers, kind, f"needs classes, {dataset.name} has numbers to predict; use split=iid")
     parts = partition.assign(labels, num_clients, dataset.classes, rng.key(seed, "partition"), dataset.groups)
     held = Ragged.of(parts)
     require(len(held) > 0 and int(held.sizes.min()) > 0, kind, "gave a client no rows")
@@ -138,6 +151,7 @@ def _noisy(dataset: DataSet, train: Ragged, noise: str | None, rate: float, seed
         return dict(dataset.columns), []
     labels = dataset.columns["y"]
     require(labels.ndim == 1, "federate", f"label noise needs one label per row, {dataset.name} has several")
+    require(not dataset.regression, "federate", f"label noise needs classes, {dataset.name} has numbers to predict")
     # Every row has its own draw, so its noise does not depend on the partition.
     drawn = corrupt(labels, noise, rate, dataset.classes, rng.key(seed, "noise"))
     noisy = labels.clone()
@@ -150,17 +164,46 @@ def _noisy(dataset: DataSet, train: Ragged, noise: str | None, rate: float, seed
     return {**dataset.columns, "y": noisy}, [note]
 
 
-def _scaled(dataset: DataSet, columns: Tensors, held: Ragged, train: Ragged) -> tuple[Tensors, list[str]]:
-    """The columns with the marked features standardised, and what to tell about it."""
+def _scaled(
+    dataset: DataSet, columns: Tensors, held: Ragged, train: Ragged
+) -> tuple[Tensors, Scaling | None, list[str]]:
+    """The columns with gaps filled and the marked features standardised, how, and what to tell about it."""
+    x = columns["x"]
+    if dataset.scaled is None or not bool(dataset.scaled.any()):
+        _warn_scales(dataset, x[train.rows])
     if dataset.scaled is None:
-        return columns, []
-    x, marked = columns["x"], int(dataset.scaled.sum())
-    gaps = int(x[held.rows].isnan().sum())
-    note = (
-        f"{marked} of {x.shape[1]} features are standardised by each client, with the mean and std of its own training "
-        f"rows; {gaps} missing values became that mean."
-    )
-    return {**columns, "x": standardise(x, dataset.scaled, held, train)}, [note]
+        return columns, None, []
+    marked, gaps = int(dataset.scaled.sum()), int(x[held.rows].isnan().sum())
+    by = f"{marked} of {x.shape[1]} features are standardised by each client, with the mean and std of its own training"
+    note = f"{by} rows; {gaps} missing values became that mean."
+    if not marked:
+        note = f"Features are not scaled; {gaps} missing values became the mean of the client's training rows."
+    scaling = Scaling.of(x, dataset.scaled, train)
+    return {**columns, "x": scaling.spread(x, held)}, scaling, [note]
+
+
+def _warn_scales(dataset: DataSet, rows: Tensor) -> None:
+    """Warn where features differ by orders of magnitude and nothing brings them to one scale."""
+    if rows.ndim != 2 or not rows.is_floating_point() or rows.shape[1] < 2:
+        return
+    filled = torch.where(rows.isnan(), rows.nanmean(0), rows).double()
+    spread = filled.std(0, correction=0)
+    varies = (filled.amax(0) > filled.amin(0)) & (spread > 0)
+    if int(varies.sum()) < 2:
+        return
+    usual, most = spread[varies].median(), spread[varies].max()  # of an even number the lower of the two in the middle
+    if float(most / usual) <= APART:
+        return
+    labels = [label for feature in dataset.features for label in feature.labels]
+    small, large = (int(((spread == value) & varies).nonzero()[0]) for value in (usual, most))
+    which = f"features {labels[small] if labels else small} and {labels[large] if labels else large}"
+    apart = f"{which} differ in spread by a factor of {float(most / usual):.0e}"
+    warn(dataset.name, f"{apart} and nothing scales them; data.scale=client (in Python scale='client') does")
+
+
+def _target(values: Tensor) -> tuple[float, float]:
+    """The mean and std of what is to be predicted, over all training rows; a std of 1 where it does not vary."""
+    return float(values.double().mean()), float(values.double().std(correction=0)) or 1.0
 
 
 def _client_names(dataset: DataSet, partition: Partition, held: Ragged) -> tuple[str, ...]:
@@ -178,15 +221,15 @@ def _partition_notes(dataset: DataSet, partition: Partition, held: Ragged, asked
     if asked is not None and asked > len(held):
         notes.append(f"{asked} clients were asked for; the data have {len(held)}, and all of them are used.")
     notes.append(f"Rows per client: {_spread(held.sizes)}.")
-    if labels.ndim == 1:
+    if labels.ndim == 1 and not dataset.regression:
         pairs = torch.unique(held.owners * dataset.classes + labels[held.rows])
         notes[-1] = f"{notes[-1][:-1]}; classes per client: {_spread(torch.bincount(pairs // dataset.classes))}."
     return notes
 
 
-def _split_notes(held: Ragged, train: Ragged, valid: Ragged, tests: Ragged) -> list[str]:
+def _split_notes(held: Ragged, train: Ragged, valid: Ragged, tests: Ragged, stratified: str) -> list[str]:
     sizes = f"{len(train.rows)} training, {len(valid.rows)} validation and {len(tests.rows)} test rows"
-    notes = [f"Local split, stratified by label: {sizes}."]
+    notes = [f"Local split{stratified}: {sizes}."]
     small = int((held.sizes < 2).sum())
     if small and len(tests.rows):
         have = "client has" if small == 1 else "clients have"

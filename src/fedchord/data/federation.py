@@ -6,56 +6,21 @@ row numbers (train, validation, test). Images stay bytes until they are batched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedchord import rng
-from fedchord.check import one_of, require
+from fedchord.check import RowsMissing, one_of, require
 from fedchord.core.inputs import Block, Inputs
 from fedchord.data.augment import Pictures
-from fedchord.tensors import Tensors, owners
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """Lists of row numbers of different lengths, one per client, in two flat tensors."""
-
-    rows: Tensor
-    offsets: Tensor
-
-    @staticmethod
-    def of(lists: Iterable[Tensor]) -> Ragged:
-        """From one row-number tensor per client."""
-        parts = [torch.as_tensor(part, dtype=torch.int64) for part in lists]
-        lengths = torch.tensor([0] + [len(part) for part in parts], dtype=torch.int64)
-        rows = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
-        return Ragged(rows, torch.cumsum(lengths, 0))
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @cached_property
-    def _bounds(self) -> Any:
-        """The offsets as a NumPy array, which gives single numbers ten times faster."""
-        return self.offsets.cpu().numpy()
-
-    def __getitem__(self, client: int) -> Tensor:
-        return self.rows[self._bounds[client] : self._bounds[client + 1]]
-
-    @property
-    def sizes(self) -> Tensor:
-        """How many rows each client has."""
-        return self.offsets[1:] - self.offsets[:-1]
-
-    @cached_property
-    def owners(self) -> Tensor:
-        """The client of each of the `rows`."""
-        return owners(self.sizes)
+from fedchord.data.features import Feature
+from fedchord.data.ragged import Ragged
+from fedchord.data.scaling import Scaling
+from fedchord.tensors import Tensors
 
 
 @dataclass(frozen=True)
@@ -64,11 +29,12 @@ class DataSet:
 
     `groups` holds a client number per row where the data have natural clients (a writer, a hospital), named by
     `group_names`. `holdout` is the official test part, kept apart from the clients. `scaled` marks the features (of
-    rows that are vectors) that every client standardises with its own training rows; NaN is a missing value there.
+    rows that are vectors) that every client standardises with its own training rows; where it is given, NaN is a gap.
     `parts` tells, for data that come with a split of every client's rows, the part of each row: 0 training, 1
     validation, 2 test. `shown` is how pictures are shown to a model, `augmented` how where augmentation is asked for.
     `blocks` tells which features of a table are categories. `altered` says what in the rows shows that they are a
-    re-encoded copy, whatever their number.
+    re-encoded copy, whatever their number. `class_names` names the classes, where they have names, and `features` the
+    columns of a table. Where y holds floats they are targets of regression, and `classes` is 1.
     """
 
     name: str
@@ -84,11 +50,22 @@ class DataSet:
     augmented: Pictures | None = None
     blocks: tuple[Block, ...] = ()
     altered: str = ""
+    class_names: tuple[str, ...] = ()
+    features: tuple[Feature, ...] = ()
+
+    @property
+    def regression(self) -> bool:
+        """Whether numbers are predicted, not classes."""
+        return self.columns["y"].is_floating_point()
 
 
 @dataclass(frozen=True)
 class Federation:
-    """K clients with their training, validation and test rows."""
+    """K clients with their training, validation and test rows.
+
+    `scaling` is how the features of a table were scaled, `target` the mean and the std of the numbers to predict, over
+    all training rows.
+    """
 
     name: str
     columns: Tensors
@@ -101,10 +78,21 @@ class Federation:
     notes: tuple[str, ...] = field(default=())
     pictures: Pictures | None = None
     blocks: tuple[Block, ...] = ()
+    class_names: tuple[str, ...] = ()
+    features: tuple[Feature, ...] = ()
+    scaling: Scaling | None = None
+    target: tuple[float, float] | None = None
+    declared: Inputs | None = None
+    """What `inputs` is where the rows are not here to tell."""
 
     @property
     def num_clients(self) -> int:
         return len(self.train)
+
+    @property
+    def regression(self) -> bool:
+        """Whether numbers are predicted, not classes."""
+        return self.target is not None
 
     def part(self, split: str) -> Ragged:
         """The rows of one split by its name: train, validation or test."""
@@ -121,7 +109,8 @@ class Federation:
             Ragged.of(part[client] for client in clients) for part in (self.train, self.validation, self.test)
         )
         names = tuple(self.client_names[client] for client in clients)
-        return replace(self, train=train, validation=validation, test=test, client_names=names)
+        scaling = self.scaling and self.scaling.only(clients)
+        return replace(self, train=train, validation=validation, test=test, client_names=names, scaling=scaling)
 
     def to(self, device: torch.device) -> Federation:
         """The federation with its columns on a device."""
@@ -131,12 +120,21 @@ class Federation:
 
     def batch(self, rows: Tensor, key: int | None = None) -> Tensors:
         """The columns of some rows, ready for a model; with a key pictures are varied, each by the key and its row."""
-        columns = {name: column.index_select(0, rows.to(column.device)) for name, column in self.columns.items()}
+        try:
+            columns = {name: column.index_select(0, rows.to(column.device)) for name, column in self.columns.items()}
+        except (IndexError, RuntimeError):
+            if len(self.columns["x"]):
+                raise
+            raise RowsMissing(f"{self.name}: the rows that are needed are not here") from None
         if key is None or self.pictures is None or not self.pictures.varies:
             return self.ready(columns)
         batch, keys = prepare(columns), rng.fold(key, rows)
         assert isinstance(keys, Tensor)
         return batch | {"x": self.pictures.vary(batch["x"], keys)}
+
+    def example(self, rows: int = 1) -> Tensors:
+        """Rows of zeros as a model would get them, to try it on."""
+        return self.ready({name: column.new_zeros(rows, *column.shape[1:]) for name, column in self.columns.items()})
 
     def ready(self, columns: Tensors) -> Tensors:
         """Stored columns as what a model takes, the same every time."""
@@ -159,6 +157,8 @@ class Federation:
         clients in whose training rows it varies (of all rows, where it varies at no client). Rows of a table are in
         each client's standard units, and so a row that is made is in units of the average client.
         """
+        if self.declared is not None:
+            return self.declared
         x, shape = self.columns["x"], self.shape
         if self.pictures is not None:
             return Inputs(shape, self.classes, *self.pictures.range())

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedchord import rng
 from fedchord.check import below, require
-from fedchord.data.federation import Ragged
+from fedchord.data.ragged import Ragged
 
 
 def split_sizes(sizes: Tensor, test: float, validation: float) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ def check_data(dataset: DataSet) -> None:
 
 
 def _whole(dataset: DataSet) -> Tensors:
-    """The columns without the gaps that scaling fills; NaN elsewhere stays."""
+    """The columns without the gaps, where they are filled (`scaled` is given)."""
     columns, scaled, name = dataset.columns, dataset.scaled, dataset.name
     if scaled is None or "x" not in columns:
         return columns
@@ -36,7 +36,7 @@ def _whole(dataset: DataSet) -> Tensors:
     fits = x.ndim == 2 and x.is_floating_point() and scaled.dtype == torch.bool and scaled.shape == x.shape[1:]
     require(fits, name, "scaled must be one bool per feature of rows that are vectors of floats")
     require(dataset.holdout is None, name, "a holdout belongs to no client and cannot be scaled")
-    return {**columns, "x": torch.where(scaled & x.isnan(), 0.0, x)}
+    return {**columns, "x": torch.where(x.isnan(), 0.0, x)}
 
 
 def _check_columns(name: str, part: str, columns: Tensors, classes: int) -> None:
@@ -60,10 +60,13 @@ def _check_finite(name: str, column: str, values: Tensor) -> None:
 
 
 def _check_labels(name: str, part: str, labels: Tensor, classes: int) -> None:
+    if labels.dtype == torch.float32 and labels.ndim == 1 and classes == 1:
+        _check_finite(name, f"{part}column y", labels)
+        return
     if labels.dtype != torch.int64:
-        raise fail(
-            name, f"{part}column y must hold whole numbers (int64), got {str(labels.dtype).removeprefix('torch.')}"
-        )
+        kind = str(labels.dtype).removeprefix("torch.")
+        told = "whole numbers (int64), or for regression float32 with classes=1"
+        raise fail(name, f"{part}column y must hold {told}, got {kind}")
     wrong = (labels < 0) | (labels >= classes)
     if bool(wrong.any()):
         at = wrong.nonzero()[0]

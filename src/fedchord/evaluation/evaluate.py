@@ -8,15 +8,17 @@ executor, in groups of clients that share a model, on one thread each, so that e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from fedchord.check import fail, require
+from fedchord.core.objective import PLAIN
 from fedchord.core.task import Task
-from fedchord.data.federation import Federation, Ragged
+from fedchord.data.federation import Federation
+from fedchord.data.ragged import Ragged
 from fedchord.engine.executors import Executor, one_by_one
 from fedchord.evaluation.fitted import Fitted
 from fedchord.metrics import HIGHER_IS_BETTER, by_client, find, summarise
@@ -26,7 +28,7 @@ ROWS = 4096
 """How many rows go through the model at a time."""
 POOLED = 50_000_000
 """How many scores are kept for the pooled value of metrics that need all rows at once."""
-ADDITIVE = frozenset({"top1", "top5", "loss"})
+ADDITIVE = frozenset({"top1", "top5", "loss", "mse", "mae"})
 MEAN = "plain mean over evaluated clients; std over clients, ddof 0; pooled over all rows"
 
 Item = TypeVar("Item")
@@ -164,24 +166,40 @@ def _pieces(clients: list[int], rows: Ragged, at_once: int) -> Iterator[list[int
 
 @dataclass(frozen=True)
 class Scored:
-    """Metrics by client, how many labels each client has, and the scores where a metric needs all of them at once."""
+    """Metrics by client, how many labels each client has, and the scores where a metric needs all of them at once.
+
+    `units` is what each client's loss is a mean over, where that is not its labels (weights of rows)."""
 
     values: dict[str, Tensor]
     counts: Tensor
     kept: tuple[Tensor, Tensor] | None
+    units: Tensor | None = None
 
 
 def scored(
     task: Task, federation: Federation, clients: list[int], model: Tensors, split: str, names: tuple[str, ...]
 ) -> Scored:
-    """The metrics of clients that share a model."""
+    """The metrics of clients that share a model. `loss` is the mean of the objective that was trained."""
     rows = federation.part(split)
     numbers = torch.cat([rows[client] for client in clients])
-    scores, labels, units = predicted(task, federation, model, numbers, task.objective.rows or ROWS)
-    counts = _counts(units, rows.sizes[clients], len(labels))
+    own = "loss" in names and task.objective.losses not in PLAIN
+    found = predicted(task, federation, model, numbers, task.objective.rows or ROWS, own)
+    counts = _counts(found.units, rows.sizes[clients], len(found.labels))
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
-    values = by_client(names, scores, labels, offsets)
-    return Scored(values, counts, None if ADDITIVE.issuperset(names) else (scores, labels))
+    values = by_client([name for name in names if not own or name != "loss"], found.scores, found.labels, offsets)
+    units = None
+    if found.losses is not None:
+        values["loss"], units = _objective(*found.losses, rows.sizes[clients])
+    kept = None if ADDITIVE.issuperset(names) else (found.scores, found.labels)
+    return Scored({name: values[name] for name in names}, counts, kept, units)
+
+
+def _objective(losses: Tensor, over: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of the objective over each client's rows, and what it is a mean over; NaN is infinitely bad."""
+    owner = owners(sizes)
+    total, weights = (torch.bincount(owner, part.double(), minlength=len(sizes)) for part in (losses, over))
+    mean = total / weights
+    return mean.masked_fill(mean.isnan() & (weights > 0), torch.inf), weights
 
 
 def summed_up(names: tuple[str, ...], parts: Sequence[Scored]) -> tuple[Summary, dict[str, Tensor]]:
@@ -189,23 +207,44 @@ def summed_up(names: tuple[str, ...], parts: Sequence[Scored]) -> tuple[Summary,
     per_client = {name: torch.cat([part.values[name] for part in parts]) for name in names}
     sizes = torch.cat([part.counts for part in parts]).double()
     pooled = _pooled(names, per_client, sizes, [part.kept for part in parts if part.kept is not None])
+    if parts and parts[0].units is not None:
+        units = torch.cat([part.units for part in parts if part.units is not None])
+        pooled["loss"] = _weighted(per_client["loss"], units)
     summary = {n: summarise(v, sizes, n in HIGHER_IS_BETTER) | {"pooled": pooled[n]} for n, v in per_client.items()}
     return summary, per_client
 
 
+@dataclass(frozen=True)
+class Predicted:
+    """Scores and labels of some rows, how many labels each row has where the objective unrolls it (tokens), and, where
+    it was asked for, each row's loss and what it counts in the mean."""
+
+    scores: Tensor
+    labels: Tensor
+    units: Tensor | None
+    losses: tuple[Tensor, Tensor] | None = None
+
+
 def predicted(
-    task: Task, federation: Federation, model: Tensors, rows: Tensor, at_once: int
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Scores and labels of some rows, and how many labels each row has where the objective unrolls it (tokens)."""
-    parts, units = [], []
+    task: Task, federation: Federation, model: Tensors, rows: Tensor, at_once: int, losses: bool = False
+) -> Predicted:
+    """What a model says of some rows."""
+    parts, units, lost = [], [], []
     for part in rows.split(at_once):
         batch = federation.batch(part)
         outputs = task.outputs(model["theta"], model["buffers"], batch)
         parts.append(task.objective.predictions(outputs, batch))
+        if losses:
+            total, over = task.objective.losses(outputs, batch)
+            lost.append((total.cpu(), (torch.ones_like(total) if over is None else over).cpu()))
         if task.objective.units is not None:
             units.append(task.objective.units(batch).cpu())
     scores, labels = (torch.cat(column).cpu() for column in zip(*parts, strict=True))
-    return scores, labels, torch.cat(units) if units else None
+    found = Predicted(scores, labels, torch.cat(units) if units else None)
+    if not losses:
+        return found
+    total, over = (torch.cat(column) for column in zip(*lost, strict=True))
+    return replace(found, losses=(total, over))
 
 
 def _counts(units: Tensor | None, sizes: Tensor, labels: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult
 from fedchord.engine.work import Work
 from fedchord.tensors import Tensors
+
+if TYPE_CHECKING:
+    from fedchord.evaluation.prediction import Prediction
 
 STATISTICS = 256
 """How many training rows make a batch when BatchNorm statistics are recomputed."""
@@ -67,6 +71,12 @@ class Fitted:
         else:
             require("theta" in found, type(rule).__name__, f"deploy gives no theta, only {sorted(found)}")
         return found
+
+    def predict(self, rows: Any, client: int | str | None = None, **choices: Any) -> Prediction:
+        """What the model of a client, or the global one, says of new rows; see `prediction.predict`."""
+        from fedchord.evaluation.prediction import predict  # here, since it needs a Fitted itself
+
+        return predict(self, rows, client, **choices)
 
     def line(self, client: int) -> Line | None:
         """The two models of a client, where it has two."""

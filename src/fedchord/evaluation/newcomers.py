@@ -83,12 +83,14 @@ def welcome(
     run that was never sampled trains the rest alone). With `local`, which shares nothing, it is the first model.
     """
     check.whole("run", "newcomer_epochs", epochs)
-    model, words = _received(fitted)
+    model, words = newcomer_model(fitted)
     visits = torch.zeros(newcomers.num_clients, dtype=torch.int32)
     state = replace(fitted.state, broadcast=model, visits=visits)
     received, tuned = (
         evaluate(
-            Fitted(Work(_plain(n), fitted.work.task, newcomers, training, fitted.work.seed), state, ClientMemory()),
+            Fitted(
+                Work(plain_tuning(n), fitted.work.task, newcomers, training, fitted.work.seed), state, ClientMemory()
+            ),
             metrics=metrics,
             executor=executor,
         )
@@ -97,12 +99,12 @@ def welcome(
     return Welcome(words, epochs, received, tuned)
 
 
-def _plain(epochs: int) -> Algorithm:
+def plain_tuning(epochs: int) -> Algorithm:
     """FedAvg whose clients train before use."""
     return Algorithm(FineTune(tune_epochs=epochs), BySize(), Step())
 
 
-def _received(fitted: Fitted) -> tuple[Tensors, str]:
+def newcomer_model(fitted: Fitted) -> tuple[Tensors, str]:
     """The whole model a newcomer gets, and what it is."""
     algorithm, task, shared = fitted.work.algorithm, fitted.work.task, fitted.state.broadcast
     check.require(

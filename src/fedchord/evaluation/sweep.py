@@ -114,7 +114,8 @@ def sweep(
         return None
     clients: list[int] = fitted.work.federation.test.sizes.nonzero().flatten().tolist()
     chosen = bool(clients) and not unvalidated(fitted.work.federation)
-    wanted = {"test": (metric,)} | ({"validation": tuple(dict.fromkeys((metric, "loss")))} if chosen else {})
+    tie = "mse" if fitted.work.federation.regression else "loss"
+    wanted = {"test": (metric,)} | ({"validation": tuple(dict.fromkeys((metric, tie)))} if chosen else {})
     parts = run_each(
         executor, lambda part: _measured(fitted, part, lambdas, wanted), _shares(clients, CLIENTS_AT_A_TIME)
     )
@@ -133,7 +134,7 @@ def sweep(
         tables["test"][metric],
         held.get(metric),
         torch.tensor(two_ended),
-        held.get("loss"),
+        held.get(tie),
     )
 
 
@@ -158,8 +159,8 @@ def _measured(
                 for scores, labels in _along(fitted, client, point, rows, lambdas, at_once):
                     collected.add(scores, labels)
             elif model is not None:
-                scores, labels, _ = predicted(work.task, work.federation, model, rows, at_once)
-                collected.add(scores[None], labels[None], len(lambdas))
+                said = predicted(work.task, work.federation, model, rows, at_once)
+                collected.add(said.scores[None], said.labels[None], len(lambdas))
     return ended, {split: collected.tables() for split, collected in found.items()}
 
 
@@ -236,5 +237,5 @@ def _one_by_one(
     for lam in lambdas:
         theta = torch.lerp(line.near, line.far, lam)
         model = {"theta": theta, "buffers": fitted.statistics(client, theta)}
-        scores, labels, _ = predicted(fitted.work.task, fitted.work.federation, model, rows, at_once)
-        yield scores[None], labels[None]
+        found = predicted(fitted.work.task, fitted.work.federation, model, rows, at_once)
+        yield found.scores[None], found.labels[None]

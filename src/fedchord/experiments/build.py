@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING
 
-import torch
 from torch import nn
 
 from fedchord import catalog, models
 from fedchord.check import fail, require
 from fedchord.core.inputs import Inputs
-from fedchord.core.objective import BINARY, CLASSIFICATION, TOKENS, Objective, weighted
+from fedchord.core.objective import BINARY, CLASSIFICATION, TOKENS, Objective, absolute, squared, weighted
 from fedchord.core.rules import SamplesRule
 from fedchord.core.task import Task
 from fedchord.data import PARTITIONS, SOURCES, federate, make_partition
 from fedchord.data import load as load_source
-from fedchord.experiments.files import is_file, read_file
+from fedchord.experiments import own_data
 from fedchord.experiments.trial import trial
 from fedchord.synthetic.set import load_set
 from fedchord.synthetic.share import share
@@ -24,6 +23,10 @@ from fedchord.synthetic.share import share
 if TYPE_CHECKING:
     from fedchord.data import Federation, Partition
     from fedchord.experiments.config import RunConfig
+
+
+LOSSES = {"squared": squared, "absolute": absolute}
+"""What is minimised where numbers are predicted."""
 
 
 def method_model(config: RunConfig) -> str:
@@ -34,16 +37,20 @@ def method_model(config: RunConfig) -> str:
 def usual_model(config: RunConfig) -> str:
     """The model unless one is named: by the method, else by the data."""
     usual, data = method_model(config), config.data
-    table = SOURCES[data].table if data in SOURCES else data.endswith(".csv")
+    kind = "" if data in SOURCES else own_data.kind(config)
+    table = SOURCES[data].table if data in SOURCES else kind == "table"
     if usual and (usual in models.GENERATIVE or not table):
         return usual
-    return SOURCES[data].model if data in SOURCES else "twonn"
+    return SOURCES[data].model if data in SOURCES else "twocnn" if "pictures" in kind else "twonn"
 
 
 def usual_split(config: RunConfig) -> str:
-    """The split unless one is named: the clients that the data have, else two classes each."""
-    natural = is_file(config.data) or SOURCES[config.data].natural
-    return "natural" if natural else "pathological"
+    """The split unless one is named: the clients that the data have, else two classes each, or any rows where there
+    are no classes."""
+    own = own_data.is_own(config.data)
+    if own_data.has_clients(config) if own else SOURCES[config.data].natural:
+        return "natural"
+    return "iid" if own and own_data.regression(config) else "pathological"
 
 
 def partition(config: RunConfig) -> Partition:
@@ -64,8 +71,8 @@ def partition(config: RunConfig) -> Partition:
 def federation(config: RunConfig) -> Federation:
     """The clients and their data."""
     clients = config.choices()["clients"]
-    skip = bool(config.skip_damaged)
-    dataset = read_file(config.data) if is_file(config.data) else load_source(config.data, config.data_root, skip)
+    own, skip = own_data.is_own(config.data), bool(config.skip_damaged)
+    dataset = own_data.read(config) if own else load_source(config.data, config.data_root, skip)
     federation = federate(
         dataset,
         partition(config),
@@ -101,10 +108,8 @@ def task(config: RunConfig, federation: Federation) -> Task:
     """The model and its loss, for the shapes of a federation; two classes are one logit with a sigmoid, but two
     for methods that end with samples."""
     name, shape = config.choices()["model"], federation.shape
-    algorithm = config.algorithm()
-    binary = federation.classes == 2 and algorithm.outcome == "model"
-    outputs = 1 if binary else federation.classes
-    objective = TOKENS if federation.columns["y"].ndim == 2 else BINARY if binary else CLASSIFICATION
+    algorithm, objective = config.algorithm(), objective_of(config, federation)
+    outputs = 1 if objective.losses is BINARY.losses or federation.regression else federation.classes
     objective = weighted(objective) if config.class_weights else objective
     inputs = federation.inputs if algorithm.outcome == "samples" else None
     options = algorithm.client.options() if isinstance(algorithm.client, SamplesRule) else {}
@@ -112,7 +117,7 @@ def task(config: RunConfig, federation: Federation) -> Task:
         return own_task(config, federation, objective, inputs)
     task = Task(lambda: models.build(name, shape, outputs, options), objective, inputs=inputs)
     parts = [part for _, part in task.named_modules()]
-    tokens = not federation.batch(torch.zeros(1, dtype=torch.int64))["x"].is_floating_point()
+    tokens = not federation.example()["x"].is_floating_point()
     if tokens and not any(isinstance(part, nn.Embedding) for part in parts):
         advice = "use model=lstm-characters, lstm-words or encoder:FOLDER"
         raise fail("run", f"{config.data} has rows of token numbers, which {name} does not read; {advice}")
@@ -120,3 +125,17 @@ def task(config: RunConfig, federation: Federation) -> Task:
         if isinstance(part, models.TextEncoder):
             part.check(federation.columns["x"])
     return task
+
+
+def objective_of(config: RunConfig, federation: Federation) -> Objective:
+    """What is minimised, by what the data ask."""
+    samples = config.algorithm().outcome == "samples"
+    if federation.regression:
+        what = f"{federation.name} has numbers to predict"
+        require(not samples, "run", f"{config.method} makes samples of classes, but {what}")
+        assert federation.target is not None
+        return LOSSES[config.loss or "squared"](*federation.target)
+    require(config.loss is None, "run", f"loss={config.loss} is for numbers to predict, {federation.name} has classes")
+    if federation.columns["y"].ndim == 2:
+        return TOKENS
+    return BINARY if federation.classes == 2 and not samples else CLASSIFICATION

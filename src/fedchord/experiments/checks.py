@@ -18,8 +18,8 @@ from fedchord.data.split import split_sizes
 from fedchord.engine.executors import EXECUTORS, MOST_WORKERS
 from fedchord.evaluation.newcomers import count
 from fedchord.evaluation.sweep import check_lambdas
-from fedchord.experiments.build import method_model
-from fedchord.experiments.files import is_file
+from fedchord.experiments import own_data
+from fedchord.experiments.build import LOSSES, method_model
 from fedchord.synthetic.features import check_features
 from fedchord.synthetic.share import ADDS
 
@@ -35,8 +35,13 @@ def check_run(config: RunConfig) -> None:
 
 def _names(config: RunConfig) -> None:
     _flags(config.algorithm())
-    if not is_file(config.data) and config.data not in SOURCES:
+    if not own_data.is_own(config.data) and config.data not in SOURCES:
         raise unknown("data set", config.data, SOURCES)
+    own_data.check(config)
+    if config.loss is not None:
+        check.one_of("run", "loss", config.loss, LOSSES)
+        numbers = own_data.is_own(config.data)
+        require(numbers, "run", f"loss={config.loss} is for numbers to predict (data.target), got data={config.data}")
     if config.skip_damaged and not (config.data in SOURCES and SOURCES[config.data].skips):
         able = ", ".join(name for name, source in SOURCES.items() if source.skips)
         raise fail("run", f"data.skip_damaged is for data of many files ({able}), got data={config.data}")

@@ -19,7 +19,7 @@ from fedchord.check import require, unknown
 from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.data import sources
-from fedchord.experiments import build, keys
+from fedchord.experiments import build, keys, own_data
 from fedchord.experiments.checks import check_run
 from fedchord.experiments.settings import Scalar, flatten, parse_pairs, read_toml
 
@@ -165,17 +165,20 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
     def present_code(self) -> str:
         """What every piece of code of your own is now: its key and its mark."""
         own = {rule: getattr(self, rule) for rule in CODE if self.is_foreign(rule)}
-        return ", ".join(f"{rule} {plugins.mark(CODE[rule], name)}" for rule, name in own.items())
+        found = [f"{rule} {plugins.mark(CODE[rule], name)}" for rule, name in own.items()]
+        return ", ".join([*found, *([f"data {own_data.mark(self.data)}"] if own_data.is_own(self.data) else [])])
 
     def is_foreign(self, rule: str) -> bool:
         """Whether a rule, the model or the data are code of your own or of an installed package."""
         name = getattr(self, rule)
         return name is not None and name not in _OURS[rule] and plugins.is_foreign(CODE[rule], name)
 
-    def check_code(self) -> None:
-        """Refuse code that is not what this run was begun with."""
+    def check_code(self, parts: Collection[str] = (*CODE,)) -> None:
+        """Refuse code, or data of your own, that is not what this run was begun with."""
         now, then = self.present_code().split(", "), (self.code or self.present_code()).split(", ")
-        changed = [getattr(self, part.split()[0]) for part in now if part not in then]
+        gone = f"data {own_data.MISSING}"  # whoever reads it says so
+        other = [part.partition(" ")[0] for part in now if part not in (*then, gone)]
+        changed = [getattr(self, key) for key in other if key in parts]
         told = "has changed since the run was begun; start a new one (without the key code)"
         require(not changed, "run", f"{', '.join(changed)} {told}")
 
@@ -232,7 +235,7 @@ def _is_free(key: str) -> bool:
 
 
 def _told(changes: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={changes[key]}" for key in ("method", "model") if key in changes)
+    return " ".join(f"{key}={changes[key]}" for key in ("method", "model", "data") if key in changes)
 
 
 def _foreign(base: Mapping[str, Any], changes: Mapping[str, Any]) -> list[str]:
@@ -240,6 +243,8 @@ def _foreign(base: Mapping[str, Any], changes: Mapping[str, Any]) -> list[str]:
     lost = [
         key for key in base if key.startswith("model.") and changes.get("model", base.get("model")) != base["model"]
     ]
+    if changes.get("data", base.get("data")) != base.get("data"):
+        lost += [f"data.{key}" for key in own_data.KEYS if f"data.{key}" in base]
     name = changes.get("method")
     if name == base.get("method", RunConfig.method) or not catalog.is_method(name):
         return lost

@@ -1,6 +1,7 @@
 """The folder of a run:
 
 config.toml      every setting; can be run again
+data.safetensors what the data look like and how they were prepared, without a row of them
 rounds.jsonl     one line per round, written as the round ends
 summary.json     the results; written whole at the end, so that its presence means done
 checkpoints/     where the run can go on
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from fedchord.check import FedchordError, require
+from fedchord.data import outline
+from fedchord.data.federation import Federation
+from fedchord.data.outline import OUTLINE
 from fedchord.experiments import reading
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.lock import LOCK, FolderLock
@@ -29,7 +33,7 @@ from fedchord.synthetic.look import grid
 from fedchord.synthetic.look import write as write_picture
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
 
-LEFT_OVER = frozenset({LOCK, "error.txt", f".{CONFIG}.partial"})
+LEFT_OVER = frozenset({LOCK, "error.txt", OUTLINE, f".{OUTLINE}.partial", f".{CONFIG}.partial"})
 """What a run that did not come to its first line may leave."""
 
 
@@ -41,6 +45,7 @@ class RunFolder:
         self.config, self.rounds = self.path / CONFIG, self.path / ROUNDS
         self.summary, self.checkpoints = self.path / SUMMARY, self.path / CHECKPOINTS
         self.samples, self.snapshots = self.path / SET, self.path / "snapshots"
+        self.outline = self.path / OUTLINE
         self.lock = FolderLock(self.path)
         self._new: list[Path] = []
 
@@ -96,19 +101,21 @@ class RunFolder:
             raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
         self.lock.take()
 
-    def begin(self, config: Settings) -> None:
-        """Write down the settings of a new run."""
+    def begin(self, config: Settings, federation: Federation, ranges: bool) -> None:
+        """Write down the settings of a new run and the outline of its data, with the ranges of numbers if asked."""
         own = config.values().get("made") == MADE
         again = f"fedchord run {self.config} out=ANOTHER_FOLDER runs this again"
         told = "made of objects in Python; fedchord.run(..., resume=True) goes on" if own else again
         try:
+            outline.save(federation, self.outline, ranges)
             write_text(self.config, f"# {told}\n{config.to_toml()}")
         except OSError as error:
             raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
 
     def discard(self) -> None:
         """Take back `occupy` and `begin` when the run could not start; folders that hold anything else stay."""
-        self.config.unlink(missing_ok=True)
+        for file in (self.config, self.outline):
+            file.unlink(missing_ok=True)
         self.lock.give_back()
         for folder in (self.checkpoints, *self._new):
             if folder.is_dir() and not any(folder.iterdir()):

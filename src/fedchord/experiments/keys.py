@@ -47,10 +47,31 @@ class Rules:
 class Data:
     """Where the rows come from."""
 
-    data: str = key("digits", "a data set by name, or an .npz or .csv file (columns label and client)")
+    data: str = key("digits", "a data set by name, or your own: a .csv or .npz file, or a folder of pictures")
     data_root: str | None = key(None, "the folder of the data sets (default: FEDCHORD_DATA)", "data.root")
     skip_damaged: bool | None = key(
         None, "leave out damaged files of data that are made of many (default: false)", "data.skip_damaged"
+    )
+    data_label: str | None = key(None, "the column of classes in a csv file (default: label)", "data.label")
+    data_target: str | None = key(None, "the column of numbers to predict, for regression", "data.target")
+    data_client: str | None = key(
+        None, "the column that says whose row it is (default: client, if there is one)", "data.client"
+    )
+    data_drop: tuple[str, ...] | None = key(None, "columns of a csv file to leave out, such as id,name", "data.drop")
+    data_category: tuple[str, ...] | None = key(
+        None, "columns of numbers that are codes of categories, such as sex,ward", "data.category"
+    )
+    data_scale: str | None = key(
+        None, "client: numbers are scaled by each client's training rows; or none (default: client)", "data.scale"
+    )
+    data_text: tuple[str, ...] | None = key(
+        None, "the column of texts, or two for pairs; needs model=encoder:FOLDER", "data.text"
+    )
+    data_length: int | None = key(None, "the most tokens of a text (default: 128)", "data.length")
+    data_picture: str | None = key(None, "the column of paths in a csv file that lists pictures", "data.picture")
+    data_size: int | None = key(None, "squeeze pictures to so many pixels a side (default: as they are)", "data.size")
+    data_delimiter: str | None = key(
+        None, "what separates the cells of a csv file, such as ; or tab (default: found)", "data.delimiter"
     )
 
 
@@ -150,7 +171,9 @@ class Swept:
 
 @dataclass(frozen=True)
 class Measured:
-    """What is measured."""
+    """What is minimised, and what is measured."""
+
+    loss: str | None = key(None, "for numbers to predict (data.target): squared or absolute error (default: squared)")
 
     metrics: tuple[str, ...] | None = key(
         None,
@@ -245,6 +268,8 @@ def typed(part: Field[Any], value: Any) -> Any:
         return None if found == LAMBDAS else found  # the same as not to say it
     elif name == "metrics":
         return _metrics(value) or None  # none is the same as not to say it
+    elif kind == "tuple[str, ...]":
+        return _words(key, value) or None
     elif name == "newcomers":
         good = is_number(value)
         require(good, "run", f"newcomers must be a number of clients or a share such as 0.1, got {value!r}")
@@ -261,14 +286,19 @@ def _plain(value: Any) -> Any:
 
 
 def _metrics(value: Any) -> tuple[str, ...]:
-    """Names of metrics, each once: a list, or a text with commas."""
-    parts = value.strip("[] ").split(",") if isinstance(value, str) else value
-    good = isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts)
-    require(good, "run", f"metrics must be names such as f1,auroc, got {value!r}")
-    names = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    """Names of metrics, each once."""
+    names = _words("metrics", value, " such as f1,auroc")
     for name in names:
         find(name)
     return names
+
+
+def _words(key: str, value: Any, example: str = "") -> tuple[str, ...]:
+    """Names, each once: a list, or a text with commas."""
+    parts = value.strip("[] ").split(",") if isinstance(value, str) else value
+    good = isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts)
+    require(good, "run", f"{key} must be names{example}, got {value!r}")
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
 def _grid(key: str, value: Any) -> tuple[float, ...]:

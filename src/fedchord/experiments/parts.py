@@ -20,6 +20,7 @@ from fedchord.evaluation.sweep import Sweep, sweep
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.settings import Scalar
 from fedchord.experiments.synthesis import synthesis
+from fedchord.metrics import check_kind
 from fedchord.synthetic.judge import judge
 from fedchord.synthetic.learn import Judge
 from fedchord.synthetic.set import SyntheticSet
@@ -95,6 +96,7 @@ class Parts:
         asked, task = config.training(), config.task(federation)
         work = Work.of(config.algorithm(), task, federation, asked, config.seed, device or config.device)
         more = tuple(dict.fromkeys((*task.objective.metrics, *config.metrics))) if config.metrics else None
+        check_kind(more or (), federation.regression)
         return Parts(config, work, asked, late and late.to(work.task.device), more)
 
     @property

@@ -21,7 +21,7 @@ from fedchord.experiments.own import OwnConfig
 from fedchord.experiments.parts import Parts
 from fedchord.experiments.progress import Progress, Silent
 from fedchord.experiments.session import Report, Run, claimed
-from fedchord.metrics import Metric, register
+from fedchord.metrics import Metric, check_kind, register
 from fedchord.synthetic.learn import Judge
 
 
@@ -59,6 +59,7 @@ def run(
     check.whole("run", "checkpoint_every", checkpoint_every)
     asked = training or Training()
     names = _metrics(metrics)
+    check_kind(names or (), federation.regression)
     work = Work.of(algorithm, task, federation, asked, seed, device)
     config = OwnConfig(
         algorithm,

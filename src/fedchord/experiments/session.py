@@ -137,7 +137,8 @@ class Run:
         try:
             if not self._going_on:
                 folder.refuse(self._checkpoints.fingerprint)  # once more: now nobody else can begin there
-                folder.begin(self.parts.config)
+                ranges = self.parts.algorithm.outcome == "samples"
+                folder.begin(self.parts.config, self.parts.federation, ranges)
         except BaseException:
             folder.lock.give_back()
             raise

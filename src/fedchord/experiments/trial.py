@@ -1,10 +1,9 @@
-"""One trial of a model of the user's own on a few real rows, so that what does not fit is told before training."""
+"""One trial of a model of the user's own on rows of zeros, so that what does not fit is told before training."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from fedchord import plugins, rng
@@ -22,7 +21,7 @@ def trial(name: str, task: Task, federation: Federation, one_logit: bool = True)
 
     Two classes may be one logit, unless the method needs both of them (`one_logit` false).
     """
-    rows = federation.batch(torch.arange(min(ROWS, len(federation.columns["y"]))))
+    rows = federation.example(ROWS)
     first = task.init(rng.key(0, "trial"))
     shape = tuple(rows["x"].shape)
     try:
@@ -42,6 +41,8 @@ def trial(name: str, task: Task, federation: Federation, one_logit: bool = True)
     widths = (1, 2) if classes == 2 and one_logit else (classes,)
     if width not in widths:
         told = " or ".join(str(known) for known in widths)
+        if federation.regression:
+            raise fail(name, f"has {width} outputs, but {federation.name} has one number to predict")
         advice = f"make its last layer {told} wide (a parameter named classes receives the number of classes)"
         raise fail(name, f"has {width} outputs, but {federation.name} has {classes} classes; {advice}")
     return int(width)

@@ -151,7 +151,8 @@ def show_split(federation: Federation, picture: Path | None, samples: Path | Non
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
     if picture is not None:
-        (split_picture if federation.columns["y"].ndim == 1 else sizes_picture)(federation, picture)
+        classed = federation.columns["y"].ndim == 1 and not federation.regression
+        (split_picture if classed else sizes_picture)(federation, picture)
     if samples is not None:
         samples_picture(federation, samples)
     printed = console()

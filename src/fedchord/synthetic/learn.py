@@ -22,7 +22,8 @@ from fedchord.core.rules import ClientRule, Phase, RoundInfo, Slope, Upload, Vis
 from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.core.training import Training
-from fedchord.data.federation import Federation, Ragged
+from fedchord.data.federation import Federation
+from fedchord.data.ragged import Ragged
 from fedchord.engine.executors import one_thread
 from fedchord.synthetic.set import SyntheticSet
 from fedchord.tensors import Tensors

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fedchord.check import fail, one_of, require, whole
-from fedchord.data.federation import Federation, Ragged
+from fedchord.data.federation import Federation
+from fedchord.data.ragged import Ragged
 from fedchord.synthetic.set import OWNER, SyntheticSet, as_bytes, check_fits
 
 ADDS = ("all", "poor", "missing")

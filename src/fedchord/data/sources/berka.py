@@ -47,6 +47,7 @@ import torch
 
 from fedchord.check import fail, require
 from fedchord.core.inputs import Block
+from fedchord.data.features import Feature
 from fedchord.data.federation import DataSet
 from fedchord.data.formats.table import Row, read_rows
 from fedchord.data.source import Source
@@ -111,6 +112,8 @@ def _load(root: Path, name: str) -> DataSet:
         origin=f"{source.origin(len(y), 0)}{derived} {TOLD[name]}",
         scaled=torch.tensor([place < len(NUMBERS) for place in kept]),
         blocks=(Block(len(kept) - 2, len(kept), none=True),),
+        class_names=("repaid", "bad"),
+        features=tuple(Feature(FEATURES[place]) for place in kept),
     )
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 import torch
 
 from fedchord.core.inputs import Block
+from fedchord.data.features import Feature
 from fedchord.data.federation import DataSet
 from fedchord.data.formats.table import Row, md5, read_rows
 from fedchord.data.source import Source
@@ -45,7 +46,10 @@ CODES: dict[str, tuple[int, ...]] = {
 }
 NUMBERS = ("age", "sex", "trestbps", "chol", "fbs", "thalach", "exang", "oldpeak")
 ONE_HOT = ("cp", "restecg")
-FEATURES = (*NUMBERS, *(f"{column}={code}" for column in ONE_HOT for code in CODES[column]))
+FEATURES = (
+    *(Feature(column) for column in NUMBERS),
+    *(Feature(column, tuple(str(code) for code in CODES[column])) for column in ONE_HOT),
+)
 BLOCKS = (
     *(Block(place, place + 1, none=True) for place, column in enumerate(NUMBERS) if column in CODES),
     Block(8, 12),
@@ -80,8 +84,10 @@ def _load(root: Path) -> DataSet:
         groups=torch.tensor(groups),
         group_names=HOSPITALS,
         origin=SOURCE.origin(len(y), 0) + told,
-        scaled=torch.ones(len(FEATURES), dtype=torch.bool),
+        scaled=torch.ones(sum(feature.width for feature in FEATURES), dtype=torch.bool),
         blocks=BLOCKS,
+        class_names=("healthy", "ill"),
+        features=FEATURES,
     )
 
 
