@@ -12,7 +12,7 @@ from fedchord.cli import main
 
 README = Path(__file__).parents[2] / "README.md"
 SHORTER = {"synth train": ["--steps", "20"], "synth quality": ["--rows", "100"]}
-FOLLOWED = ("list", "run", "resume", "table", "compare", "plot", "export", "synth")
+FOLLOWED = ("list", "run", "resume", "table", "compare", "plot", "export", "predict", "synth")
 
 
 def commands() -> list[list[str]]:

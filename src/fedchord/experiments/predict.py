@@ -11,7 +11,7 @@ from typing import final
 
 import torch
 
-from fedchord.check import FedchordError, RowsMissing, fail, require, unknown
+from fedchord.check import FedchordError, RowsMissing, fail, unknown
 from fedchord.data import outline
 from fedchord.data.federation import Federation
 from fedchord.data.new_rows import Rows
@@ -23,7 +23,7 @@ from fedchord.evaluation.prediction import Prediction, predict
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.parts import Parts
-from fedchord.experiments.rows_file import Asked, label_of, read_rows
+from fedchord.experiments.rows_file import Asked, label_of, labelled, read_rows
 from fedchord.metrics import by_client
 
 Report = Callable[[str], None]
@@ -54,21 +54,22 @@ def predict_file(
     config = here.read_config()
     fitted = _opened(here, config, report)
     asked = read_rows(config, fitted.work.federation, Path(file))
-    labelled = None
+    if asked.problem:
+        report(f"labels are not used: {asked.problem}")
+    known_rows = None
     if tune is not None:
         found = read_rows(config, fitted.work.federation, Path(tune))
-        require(found.y is not None, str(tune), f"has no label column {label_of(config)!r}, which tuning needs")
-        labelled = (found.rows, found.y)
+        known_rows = (found.rows, labelled(found, str(tune), label_of(config)))
     wanted = _wanted(fitted.work.federation, asked, client, tune is not None)
     answered: list[Answered] = []
     for name, places in wanted.items():
         rows = Rows(asked.rows.x[places], asked.rows.unseen)
         known = name if name in fitted.work.federation.client_names else None
         try:
-            made = predict(fitted, rows, known, labelled, epochs)
+            made = predict(fitted, rows, known, known_rows, epochs)
         except RowsMissing:  # its rule trains before use, or BatchNorm's statistics are its own: its rows are needed
             fitted = Fitted(Parts.build(config, "cpu").work, fitted.state, fitted.memory)
-            made = predict(fitted, rows, known, labelled, epochs)
+            made = predict(fitted, rows, known, known_rows, epochs)
         answered.append(Answered(places, made, name))
         report(f"{_count(len(places))}{f' of {name}' if name else ''}: {made.model}{_scaled(made)}")
     for column, count in asked.rows.unseen.items():

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedchord.check import fail, require
+from fedchord.check import FedchordError, fail, require
 from fedchord.data.features import Column, Feature, Place, encode, words_of
 from fedchord.data.federation import Federation
 from fedchord.data.formats.csv_file import read_csv
@@ -34,6 +34,8 @@ class Asked:
     y: Tensor | None = None
     clients: Sequence[str] | None = None
     head: str = "row"
+    problem: str = ""
+    """Why a label column that is there is not used."""
 
 
 def read_rows(config: RunConfig, federation: Federation, path: Path) -> Asked:
@@ -51,6 +53,15 @@ def read_rows(config: RunConfig, federation: Federation, path: Path) -> Asked:
     return _table(config, federation, path)
 
 
+def labelled(found: Asked, owner: str, label: str) -> Tensor:
+    """The labels of rows that must have them."""
+    if found.problem:
+        raise FedchordError(found.problem)
+    if found.y is None:
+        raise fail(owner, f"has no label column {label!r}, which tuning needs")
+    return found.y
+
+
 def _arrays(federation: Federation, path: Path) -> Asked:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
@@ -59,39 +70,38 @@ def _arrays(federation: Federation, path: Path) -> Asked:
         raise fail(str(path), "is not a readable .npz file of plain arrays") from None
     require("x" in arrays, str(path), "array x is missing")
     rows = rows_of(federation, arrays["x"], str(path))
-    y = None
-    if "y" in arrays:
-        table = {"y": np.asarray(arrays["y"]).reshape(len(rows), -1)[:, 0]}
-        y = _labels(federation, str(path), table, "y", "row {}".format)
+    table = {"y": np.asarray(arrays["y"]).reshape(len(rows), -1)[:, 0]} if "y" in arrays else {}
+    y, problem = _labels(federation, str(path), table, "y", "row {}".format)
     clients = [str(key) for key in arrays["client"].tolist()] if "client" in arrays else None
-    return Asked(rows, _numbers(len(rows)), y, clients)
+    return Asked(rows, _numbers(len(rows)), y, clients, problem=problem)
 
 
 def _table(config: RunConfig, federation: Federation, path: Path) -> Asked:
     read = read_csv(path, config.data_delimiter)
     columns: Mapping[str, Column] = read.columns
     label, client = label_of(config), config.data_client or own_data.CLIENT
-    y = _labels(federation, path.name, columns, label, read.place) if label in columns else None
+    y, problem = _labels(federation, path.name, columns, label, read.place)
     clients = words_of(columns[client]) if client in columns else None
     count = len(next(iter(columns.values())))
     if config.data_text:
         _present(path, columns, config.data_text)
         texts = [columns[column] for column in config.data_text]
         x, _ = tokens(path.name, texts, own_data.encoder_of(config), config.data_length or LENGTH)
-        return Asked(Rows(x), _numbers(count), y, clients)
+        return Asked(Rows(x), _numbers(count), y, clients, problem=problem)
     if config.data_picture:
         _present(path, columns, (config.data_picture,))
         files = paths_of(path, config.data_picture, columns[config.data_picture], read.place)
-        return Asked(_pictures(federation, files), [str(file) for file in files], y, clients, "picture")
+        return Asked(_pictures(federation, files), [str(file) for file in files], y, clients, "picture", problem)
     if federation.features:
         found = encode(path.name, federation.features, columns, read.place)
-        return Asked(Rows(torch.from_numpy(found.x), found.unseen), _numbers(count), y, clients)
+        return Asked(Rows(torch.from_numpy(found.x), found.unseen), _numbers(count), y, clients, problem=problem)
     rest = [column for column in columns if column not in (label, client)]
     plain = encode(path.name, [Feature(column) for column in rest], columns, read.place)
     shape = federation.columns["x"].shape[1:]
     fits = plain.x.shape[1] == shape.numel()
     require(fits, path.name, f"has {plain.x.shape[1]} columns of numbers, {federation.name} has {shape.numel()}")
-    return Asked(rows_of(federation, plain.x.reshape(count, *shape), path.name), _numbers(count), y, clients)
+    rows = rows_of(federation, plain.x.reshape(count, *shape), path.name)
+    return Asked(rows, _numbers(count), y, clients, problem=problem)
 
 
 def _pictures(federation: Federation, files: Sequence[Path]) -> Rows:
@@ -101,12 +111,18 @@ def _pictures(federation: Federation, files: Sequence[Path]) -> Rows:
     return Rows(read_pictures("predict", files, height, channels))
 
 
-def _labels(federation: Federation, owner: str, table: Mapping[str, Column], label: str, place: Place) -> Tensor:
-    """Labels as the numbers of the run's classes, or numbers to predict."""
-    names = class_names(federation)
-    if federation.regression:
-        return answers(owner, table, None, label, None, None, place).y
-    return answers(owner, table, label, None, None, names, place).y
+def _labels(
+    federation: Federation, owner: str, table: Mapping[str, Column], label: str, place: Place
+) -> tuple[Tensor | None, str]:
+    """Labels as the numbers of the run's classes, or numbers to predict; or why they cannot be used."""
+    if label not in table:
+        return None, ""
+    try:
+        if federation.regression:
+            return answers(owner, table, None, label, None, None, place).y, ""
+        return answers(owner, table, label, None, None, class_names(federation), place).y, ""
+    except FedchordError as error:
+        return None, str(error)
 
 
 def label_of(config: RunConfig) -> str:
