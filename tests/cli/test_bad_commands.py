@@ -264,7 +264,12 @@ new method class -> new method: class would hide Python's class; choose another 
 frob -> No such command 'frob'; see fedchord --help
 --frob -> No such option: --frob; see fedchord --help
 resume ../in/run method=fedprox -> resume: method cannot be changed when a run goes on
-resume ../in/run rounds=9 -> resume: rounds cannot be changed
+resume ../in/run rounds=0 -> run: rounds must be a whole number of at least 1, got 0
+resume ../in/run rounds=1.5 -> run: rounds must be a whole number, got 1.5
+resume ../in/two rounds=1 -> resume: ../in/two has done 2 rounds; rounds must be at least that, got 1
+resume ../in/two rounds=9 -> resume: superfed-mm starts to mix at a share of all rounds (method.warmup); a longer run is
+resume ../in/two rounds=2 method.start_round=1 -> resume: method.start_round cannot be changed
+resume ../in/run rounds=9 lr=1 -> resume: lr cannot be changed when a run goes on
 resume ../in/run seed=1 -> resume: seed cannot be changed
 resume ../in/run out=b -> resume: out cannot be changed
 resume ../in/run frob=1 -> unknown key 'frob'
@@ -295,7 +300,7 @@ COMMANDS = dict(line.split(" -> ") for line in BAD.strip().splitlines())
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory):
-    """A folder with files that cannot be used, and a small finished run."""
+    """A folder with files that cannot be used, and two small finished runs."""
     folder = tmp_path_factory.mktemp("bad")
     rows = {
         "nan": [(i, "nan" if i == 3 else i % 3) for i in range(30)],
@@ -311,9 +316,10 @@ def given(tmp_path_factory):
     x, y = np.zeros((30, 2)), np.arange(30) % 2
     np.savez(folder / "nan.npz", x=x, y=y, client=np.where(np.arange(30) == 3, np.nan, y))
     np.savez(folder / "obj.npz", x=np.array([None] * 30), y=y)
-    with pytest.raises(SystemExit) as ended:
-        main(["run", "model=logreg", "clients=6", "rounds=1", "executor=serial", f"out={folder / 'run'}"])
-    assert not ended.value.code
+    for name, more in (("run", ["rounds=1"]), ("two", ["rounds=2", "method=superfed-mm"])):
+        with pytest.raises(SystemExit) as ended:
+            main(["run", "model=logreg", "clients=6", "executor=serial", f"out={folder / name}", *more])
+        assert not ended.value.code
     return folder
 
 

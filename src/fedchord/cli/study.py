@@ -116,7 +116,7 @@ def table(
     if scale is None and not pairs:
         scale, pairs = study.recorded(folder)
     plan = study.narrowed(study.plan(asked, scale, pairs or ()), only or ())
-    done = any(study.is_done(folder / job.folder) for job in plan.jobs)
+    done = any(job.is_done(folder) for job in plan.jobs)
     again = study.command("run", plan, name, folder, only or (), pairs or ())
     require(done, "study table", f"no finished run in {folder}; run it with: {again}")
     _say_alias(name, asked.name)

@@ -152,7 +152,19 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
 
     def fingerprint(self) -> str:
         """A hash of everything that changes the result."""
-        values = {key: value for key, value in self.values().items() if key not in INDIFFERENT}
+        return self._hash(INDIFFERENT)
+
+    @property
+    def horizon(self) -> str:
+        """What depends on the number of rounds, in words; "" if a longer run begins with the rounds of this one."""
+        return self.algorithm().horizon
+
+    def course(self) -> str:
+        """The fingerprint that runs of any number of rounds share; "" where their rounds differ."""
+        return "" if self.horizon else self._hash(INDIFFERENT | {"rounds"})
+
+    def _hash(self, without: Collection[str]) -> str:
+        values = {key: value for key, value in self.values().items() if key not in without}
         plain = {key: float(value) if keys.is_number(value) else value for key, value in values.items()}
         plain["cohort"] = repr(self.plan().cohort)  # 1 is one client, 1.0 is all of them
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -3,6 +3,7 @@
 config.toml      every setting; can be run again
 rounds.jsonl     one line per round, written as the round ends
 summary.json     the results; written whole at the end, so that its presence means done
+summary-N.json   the results after N rounds, of a run that was made longer since
 checkpoints/     where the run can go on
 synthetic.npz    the final set of a method that ends with samples; grid.png shows it, rows are classes
 snapshots/       its sets at evaluations
@@ -24,7 +25,7 @@ from fedchord.experiments.own import fingerprint_of
 from fedchord.experiments.parts import Settings
 from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, ROUNDS, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
-from fedchord.files import blocked, write_text
+from fedchord.files import blocked, renamed, write_text
 from fedchord.synthetic.look import grid
 from fedchord.synthetic.look import write as write_picture
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
@@ -80,12 +81,20 @@ class RunFolder:
             raise FedchordError(f"{self.path}: {told}")
         return RunConfig.from_values(values).with_values(out=str(self.path))
 
-    def fingerprint(self) -> str:
-        """The fingerprint of the run that is here."""
-        values = self.read_values()
+    def fingerprint(self, rounds: int | None = None) -> str:
+        """The fingerprint of the run that is here; or what it would be with another number of rounds."""
+        values = self.read_values() | ({} if rounds is None else {"rounds": rounds})
         if values.get("made") == MADE:
             return fingerprint_of(values)
         return RunConfig.from_values(values).with_values(out=str(self.path)).fingerprint()
+
+    def planned(self) -> int:
+        """How many rounds the run that is here is to have."""
+        return int(self.read_values().get("rounds", RunConfig.rounds))
+
+    def done(self) -> int:
+        """How many rounds are done: those that are written down, or those of the newest checkpoint."""
+        return max([len(self.read_rounds()), *self.checkpoint_rounds()])
 
     def occupy(self) -> None:
         """Make the folder if need be, and lock it."""
@@ -168,6 +177,12 @@ class RunFolder:
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the results, whole or not at all."""
         write_text(self.summary, json.dumps(summary, indent=1, allow_nan=False) + "\n")
+
+    def put_aside(self) -> None:
+        """Keep the results of a run that is to have other rounds as summary-ROUNDS.json; it is no longer finished."""
+        if self.finished:
+            kept = self.summary.with_name(f"{self.summary.stem}-{self.planned()}{self.summary.suffix}")
+            renamed(self.summary, kept)
 
     # -- synthetic sets --------------------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ class Settings(Protocol):
     @property
     def checkpoint_every(self) -> int: ...
     @property
+    def horizon(self) -> str: ...
+    @property
     def out(self) -> str | None: ...
     def values(self) -> dict[str, Any]:
         """All settings by key."""
@@ -65,6 +67,9 @@ class Settings(Protocol):
 
     def fingerprint(self) -> str:
         """A hash of everything that changes the result."""
+
+    def course(self) -> str:
+        """The fingerprint that runs of any number of rounds share; "" where their rounds differ."""
 
     def plan(self) -> Plan:
         """Rounds, cohort and seed."""

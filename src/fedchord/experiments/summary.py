@@ -97,11 +97,15 @@ def round_line(result: RoundResult, evaluation: Evaluation | None, elapsed: floa
         "bytes_up": result.bytes_up,
         "bytes_down": result.bytes_down,
     }
-    if evaluation is not None:
-        line["metrics"] = _table(evaluation, ROUND_COLUMNS)
-        if left_out := evaluation.protocol.get("left_out"):
-            line["left_out"] = left_out
-    return line
+    return line | measures(evaluation)
+
+
+def measures(evaluation: Evaluation | None) -> dict[str, Any]:
+    """What the line of a round says about its evaluation; nothing where there was none."""
+    if evaluation is None:
+        return {}
+    left_out = evaluation.protocol.get("left_out")
+    return {"metrics": _table(evaluation, ROUND_COLUMNS)} | ({"left_out": left_out} if left_out else {})
 
 
 def summarise(
