@@ -131,6 +131,14 @@ class Parts:
             return None, None
         return evaluate(fitted, metrics=self.metrics, executor=executor, everyone=last), None
 
+    def validated(self, fitted: Fitted, executor: Executor | None = None) -> Evaluation | None:
+        """The same models on validation rows; None where no client has any."""
+        if not len(self.federation.validation.rows):
+            return None
+        if self.algorithm.outcome == "samples":
+            return judge(fitted, self.config.judged_by(), "validation", self.metrics, executor)[0]
+        return evaluate(fitted, "validation", self.metrics, executor)
+
     def looked(
         self, made: SyntheticSet | None, evaluation: Evaluation, lines: Sequence[dict[str, Any]]
     ) -> dict[str, Any] | None:

@@ -232,7 +232,8 @@ class Run:
         if self._folder and made is not None:
             self._folder.write_samples(made)
         looked = parts.looked(made, evaluation, self._lines)
-        summary = summarise(parts, evaluation, swept, self._lines, self._elapsed(), late, looked)
+        held = parts.validated(fitted, pool)
+        summary = summarise(parts, evaluation, swept, self._lines, self._elapsed(), late, looked, held)
         if self._folder:
             self._folder.write_summary(summary)
         self.summary, self.fitted, self.evaluation = summary, fitted, evaluation

@@ -28,6 +28,8 @@ __all__ = ["Job", "Outcome", "Plan", "Study", "command", "load", "parse", "plan"
 PLANNED: frozenset[str] = frozenset()
 """Rules that a later version will have; a study may name them already, and its rows are skipped until then."""
 RECORD = "study.json"
+LONGEST = 100
+"""Letters of a label in the name of a folder; names of files end at 255."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Plan:
 
 
 def _slug(label: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower())[:LONGEST].strip("-.")
 
 
 # -- planning ------------------------------------------------------------------------------------------------------
@@ -82,7 +84,7 @@ def _slug(label: str) -> str:
 
 def plan(study: Study, scale: str | None = None, pairs: Sequence[str] = ()) -> Plan:
     """Every run of a study, checked before anything runs. The default scale is small, if the study has it."""
-    owner = f"study {study.name}"
+    owner = study.owner
     chosen = scale or ("small" if "small" in study.scales else "")
     require(bool(study.scales) or not chosen, owner, f"has no scales, got {chosen!r}")
     if chosen and chosen not in study.scales:

@@ -94,6 +94,11 @@ class Study:
     settings: tuple[Entry, ...]
     scales: dict[str, Keys]
     reference: Reference
+    owner: str = ""
+    """Whose mistakes are told: "study NAME" unless it says otherwise."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "owner", self.owner or f"study {self.name}")
 
     def number(self, column: str) -> tuple[str, str]:
         """Metric and column of one of `columns`: "mean" is the study's metric, "ece mean" another one."""
