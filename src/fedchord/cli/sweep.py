@@ -49,12 +49,9 @@ def sweep(
     and goes on with what was interrupted; with --out the same folder takes a larger grid.
     """
     from fedchord.experiments import progress, study, sweep_grid
-    from fedchord.metrics import find
     from fedchord.report.sweep_table import told
 
-    if metric is not None:
-        find(metric)
-    grid = sweep_grid.parse(settings or [], many=yes or dry_run)
+    grid = sweep_grid.parse(settings or [], many=yes or dry_run, metric=metric)
     folder = out or grid.folder
     if dry_run:
         _list(grid, folder)

@@ -24,6 +24,7 @@ from fedchord.experiments.parts import Parts, headline
 from fedchord.experiments.reading import read
 from fedchord.experiments.settings import Scalar, parse_value, split_values, texts_of
 from fedchord.experiments.study_file import Entry, Reference, Study, seeds_of
+from fedchord.metrics import find
 
 OWNER, EXAMPLE = "sweep", "lr=0.1,0.03"
 SHARE = 0.1
@@ -75,8 +76,10 @@ class Grid:
         return ["fedchord", "run", *(f"{key}={study.written(value)}" for key, value in values.items())]
 
 
-def parse(pairs: Sequence[str], many: bool = False) -> Grid:
-    """The grid of key=value texts, every run checked; `many` runs have to be asked for."""
+def parse(pairs: Sequence[str], many: bool = False, metric: str | None = None) -> Grid:
+    """The grid of key=value texts, every run checked; `many` runs have to be asked for. `metric` must be one."""
+    if metric is not None:
+        find(metric)
     texts = texts_of(pairs, OWNER, EXAMPLE)
     seeds = seeds_of(OWNER, texts.pop("seed", "0"))
     values = {key: _values(key, text) for key, text in texts.items()}
