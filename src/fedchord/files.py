@@ -45,6 +45,12 @@ def blocked(path: Path) -> str:
     return "" if os.access(place, os.W_OK) else os.strerror(errno.EACCES)
 
 
+def renamed(path: Path, other: Path) -> None:
+    """Give a file another name, in one step that outlasts a power cut; what had that name is gone."""
+    os.replace(path, other)
+    _flush(other.parent)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     with written(path) as beside:

@@ -7,7 +7,8 @@
             return Algorithm(Mine(), BySize(), Step())
 
 Every executor finds the same, a run can stop and go on, seeds count, the order of clients does not, nothing looks
-ahead, and rules are frozen records. Nothing here imports pytest; `tmp_path` is its fixture.
+ahead, a longer run begins as a shorter one, and rules are frozen records. Nothing here imports pytest; `tmp_path` is
+its fixture.
 """
 
 from __future__ import annotations
@@ -177,6 +178,11 @@ class Contract:
         """The weights of round t depend on rounds up to t only: a longer run starts with the same weights."""
         assert all(torch.equal(a, b) for a, b in zip(self._first_shares(2), self._first_shares(5), strict=True))
 
+    def test_a_longer_run_begins_as_a_shorter_one(self) -> None:
+        """To the bit, unless a rule says by `horizon` that it asks for the number of all rounds."""
+        if not self.algorithm().horizon:
+            assert_same(self.run(rounds=2), self._second(5))
+
     def test_what_is_deployed_is_of_the_kind_that_is_told(self) -> None:
         result = self.usual()
         rule = result.work.algorithm.client
@@ -191,9 +197,16 @@ class Contract:
         assert alike == (rule.deploys.kind == "global")
 
     def _first_shares(self, rounds: int) -> list[torch.Tensor]:
+        return [result.shares for result in self._first_two(rounds)]
+
+    def _second(self, rounds: int) -> RoundResult:
+        return self._first_two(rounds)[1]
+
+    def _first_two(self, rounds: int) -> list[RoundResult]:
+        """The first two rounds of a run."""
         settings: dict[str, Any] = {"rounds": rounds, "cohort": self.cohort(), "seed": 1, "training": TRAINING}
         running = simulate(self.algorithm(), self.task(), FEDERATION, executor="serial", **settings)
-        first = [next(running).shares, next(running).shares]
+        first = [next(running), next(running)]
         running.close()  # type: ignore[attr-defined]
         return first
 

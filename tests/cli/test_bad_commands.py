@@ -238,6 +238,7 @@ study run smoke out=a -> study smoke: out= cannot be set here: use --out DIR
 study run smoke --scale huge -> study smoke: has no scales, got 'huge'
 study run smoke --only nobody -> unknown row or column of study smoke 'nobody'
 study run smoke seeds=x -> study smoke: seeds must be like 1,2,3, got 'x'
+study run smoke seeds=1-1000000000 -> study smoke: seeds must be at most 100,000, got 1,000,000,000
 study run smoke seeds= -> run: seeds has no value; write seeds=VALUE
 study run smoke --out ../in/FILE -> out: ../in/FILE cannot be written (../in/FILE is a file)
 study table -> Missing argument 'FILE_or_NAME'; see fedchord study table --help
@@ -261,10 +262,53 @@ new frob -> No such command 'frob'; see fedchord new --help
 new method -> Missing argument 'NAME'; see fedchord new method --help
 new method 3x -> new method: a name is made of small letters, digits and hyphens, starting
 new method class -> new method: class would hide Python's class; choose another name
+sweep -> sweep: there is nothing to choose between; give a key several values, such as lr=0.1,0.03
+sweep lr=0.1 rounds=3 -> sweep: there is nothing to choose between; give a key several values, such as
+sweep seed=1,2,3 -> sweep: seeds are repeats, not choices; give another key several values, such as
+sweep lr= -> sweep: lr has no value; write lr=VALUE
+sweep lr=0.1, -> sweep: lr has an empty value in '0.1,'
+sweep lr=,0.1 -> sweep: lr has an empty value in ',0.1'
+sweep lr=0.1,0.2 lr=0.3,0.4 -> sweep: lr is given twice
+sweep lr=0.1,0.10 -> sweep: lr has the value 0.1 twice
+sweep method=fedavg,fedavg -> sweep: method has the value fedavg twice
+sweep epochs=1,1.0 -> sweep: fedavg epochs=1 and fedavg epochs=1.0 are the same run; give each value once
+sweep lr=0.1,0 -> sweep, fedavg lr=0: Training: lr must be above 0, got 0.0
+sweep lr=0.1,fast -> sweep, fedavg lr=fast: run: lr must be a finite number, got 'fast'
+sweep lr=0.1,0.2 rounds=0 -> sweep, fedavg lr=0.1: run: rounds must be a whole number of at least 1, got 0
+sweep rouds=3,4 -> unknown key 'rouds'; did you mean 'rounds'?
+sweep lr=0.1,0.2 seeds=1,2 -> unknown key 'seeds'; did you mean 'seed'?
+sweep lr=0.1,0.2 seed=1,1 -> sweep: seeds must be different whole numbers, got [1, 1]
+sweep lr=0.1,0.2 seed=x -> sweep: seeds must be like 1,2,3, got 'x'
+sweep lr=0.1,0.2 validation=0 -> sweep: validation=0 leaves only test rows to choose on, which is what a sweep is
+sweep lr=0.1,0.2 validation=0.0,0.1 -> sweep: validation=0 leaves only test rows to choose on, which is
+sweep lr=0.1,0.2 validation=0.9 -> sweep, fedavg lr=0.1: split: test and validation must leave training rows
+sweep lr=0.1,0.2 out=a -> sweep: out= cannot be set here: use --out FOLDER
+sweep executor=serial,processes -> sweep: executor does not change the result; give it one value
+sweep lr=0.1,0.2 eval_every=1,2 -> sweep: eval_every does not change the result; give it one value
+sweep method=fedpox,fedavg -> unknown method 'fedpox'; did you mean 'fedprox'?
+sweep method=fedavg,scaffold method.mu=0.1,1 -> unknown parameter of fedavg 'method.mu'
+sweep method=fedprox method.mu=0.1,-1 -> sweep, fedprox method.mu=-1: Prox: mu must be at least 0, got -1
+sweep mixing=unifrm,by-size -> unknown mixing rule 'unifrm'; did you mean 'uniform'?
+sweep lr=0.1,0.2,0.3 seed=1-400 -> sweep: 1,200 runs; if you mean it, add --yes (--dry-run lists them)
+sweep lr=0.1,0.2 seed=1-100000 --yes -> sweep: 200,000 runs are more than the 100,000 that it takes
+sweep lr=0.1,0.2 seed=1-1000000000 --yes -> sweep: seeds must be at most 100,000, got 1,000,000,000
+sweep lr=0.1,0.2 --metric topp1 -> unknown metric 'topp1'; did you mean 'top1'?
+sweep lr=0.1,0.2 --metric kappa -> sweep: kappa is not measured in these runs (top1, top5, loss, ece, mce); add
+sweep lr=0.1,0.2 --out ../in/FILE -> out: ../in/FILE cannot be written (../in/FILE is a file)
+sweep lr=0.1,0.2 --rounds 3 -> sweep: '--rounds' is not a setting; settings are key=value, for example lr=0.1,0.03
+sweep a.toml lr=0.1,0.2 -> sweep: 'a.toml' is not a setting; settings are key=value, for example lr=0.1,0.03
+sweep lr=0.1,0.2 data=mnist -> mnist:
+sweep lr=0.1,0.2 data=../in/one.csv --dry-run data=digits -> sweep: data is given twice
+sweep lr=0.1,0.2 data=../in/two.csv -> sweep: no client has validation rows; give a larger share, such as
 frob -> No such command 'frob'; see fedchord --help
 --frob -> No such option: --frob; see fedchord --help
 resume ../in/run method=fedprox -> resume: method cannot be changed when a run goes on
-resume ../in/run rounds=9 -> resume: rounds cannot be changed
+resume ../in/run rounds=0 -> run: rounds must be a whole number of at least 1, got 0
+resume ../in/run rounds=1.5 -> run: rounds must be a whole number, got 1.5
+resume ../in/two rounds=1 -> resume: ../in/two has done 2 rounds; rounds must be at least that, got 1
+resume ../in/two rounds=9 -> resume: superfed-mm starts to mix at a share of all rounds (method.warmup); a longer run is
+resume ../in/two rounds=2 method.start_round=1 -> resume: method.start_round cannot be changed
+resume ../in/run rounds=9 lr=1 -> resume: lr cannot be changed when a run goes on
 resume ../in/run seed=1 -> resume: seed cannot be changed
 resume ../in/run out=b -> resume: out cannot be changed
 resume ../in/run frob=1 -> unknown key 'frob'
@@ -295,12 +339,13 @@ COMMANDS = dict(line.split(" -> ") for line in BAD.strip().splitlines())
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory):
-    """A folder with files that cannot be used, and a small finished run."""
+    """A folder with files that cannot be used, and two small finished runs."""
     folder = tmp_path_factory.mktemp("bad")
     rows = {
         "nan": [(i, "nan" if i == 3 else i % 3) for i in range(30)],
         "empty": [(i, "" if i == 3 else i % 3) for i in range(30)],
         "one": [(i, i) for i in range(30)],
+        "two": [(i, i // 2) for i in range(30)],
         "few": [(i, i % 3) for i in range(30)],
     }
     texts = {f"{name}.csv": _csv(pairs) for name, pairs in rows.items()}
@@ -311,9 +356,10 @@ def given(tmp_path_factory):
     x, y = np.zeros((30, 2)), np.arange(30) % 2
     np.savez(folder / "nan.npz", x=x, y=y, client=np.where(np.arange(30) == 3, np.nan, y))
     np.savez(folder / "obj.npz", x=np.array([None] * 30), y=y)
-    with pytest.raises(SystemExit) as ended:
-        main(["run", "model=logreg", "clients=6", "rounds=1", "executor=serial", f"out={folder / 'run'}"])
-    assert not ended.value.code
+    for name, more in (("run", ["rounds=1"]), ("two", ["rounds=2", "method=superfed-mm"])):
+        with pytest.raises(SystemExit) as ended:
+            main(["run", "model=logreg", "clients=6", "executor=serial", f"out={folder / name}", *more])
+        assert not ended.value.code
     return folder
 
 

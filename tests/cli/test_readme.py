@@ -12,7 +12,7 @@ from fedchord.cli import main
 
 README = Path(__file__).parents[2] / "README.md"
 SHORTER = {"synth train": ["--steps", "20"], "synth quality": ["--rows", "100"]}
-FOLLOWED = ("list", "run", "resume", "table", "compare", "plot", "export", "predict", "synth")
+FOLLOWED = ("list", "run", "resume", "table", "compare", "plot", "export", "predict", "sweep", "synth")
 
 
 def commands() -> list[list[str]]:
@@ -24,6 +24,10 @@ def commands() -> list[list[str]]:
 
 def made_small(words: list[str]) -> list[str]:
     """The same command with small sizes; a run from a file has those of the file."""
+    if words[0] == "sweep":
+        return [*words, "clients=6", "cohort=3", "rounds=2", "executor=serial"]
+    if words[0] == "resume":
+        return [word if not word.startswith("rounds=") else "rounds=3" for word in words]
     if words[0] != "run" or words[1].endswith(".toml"):
         return [*words, *SHORTER.get(" ".join(words[:2]), [])]
     given = dict(word.split("=", 1) for word in words[1:])
@@ -45,4 +49,5 @@ def test_every_command_works_in_the_order_given(tmp_path, monkeypatch, capsys):
         if words[0] == "compare":
             assert re.search(r"fedprox.* 12 ", printed.out), printed.out  # six clients, two seeds
     assert {*FOLLOWED[:-1], "synth show", "synth train", "synth quality", "synth privacy", "synth export"} == set(done)
+    assert (tmp_path / "runs/a/summary-2.json").exists() and list(tmp_path.glob("runs/sweep-*/sweep.csv"))
     assert (tmp_path / "classifier.pt").exists() and (tmp_path / "digits.npz").exists()

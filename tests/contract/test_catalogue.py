@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -12,17 +13,18 @@ import torch
 import fedchord
 from fedchord import catalog
 from fedchord.clients.plain import Plain
-from fedchord.core.rules import Algorithm, ClientRule
+from fedchord.core.rules import Algorithm, ClientRule, MixingRule
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data import Iid, federate, load
 from fedchord.engine.simulate import simulate
 from fedchord.evaluation.evaluate import evaluate
 from fedchord.evaluation.fitted import Fitted
+from fedchord.mixing.liars import Liars
 from fedchord.mixing.static import BySize
 from fedchord.models import TwoNN
 from fedchord.servers.step import Step
-from fedchord.testing import Contract
+from fedchord.testing import Contract, assert_same
 
 METHODS = sorted(catalog.METHODS)
 
@@ -65,11 +67,57 @@ class Global(ClientRule):
         return dataclasses.replace(upload, mix={"theta": upload.mix["theta"] + noise}), kept
 
 
+@dataclasses.dataclass(frozen=True)
+class Hasty(ClientRule):
+    """A rule whose steps are shorter the more rounds there are, and does not say so."""
+
+    def finish(self, trained, visit):
+        upload, kept = Plain().finish(trained, visit)
+        return dataclasses.replace(upload, mix={"theta": upload.mix["theta"] * (1 - visit.info.progress)}), kept
+
+
 def test_a_rule_that_breaks_the_contract_is_found():
     with pytest.raises(AssertionError, match=r"Loose.strength can be changed: make the dataclass frozen"):
         Composed(Algorithm(Loose(), BySize(), Step())).test_rules_are_frozen_records()
     with pytest.raises(AssertionError):
         Composed(Algorithm(Global(), BySize(), Step())).test_serial_and_processes_agree_bit_for_bit()
+    with pytest.raises(AssertionError):
+        Composed(Algorithm(Hasty(), BySize(), Step())).test_a_longer_run_begins_as_a_shorter_one()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_who_asks_for_the_number_of_rounds_says_so(name):
+    """`horizon` is there where the second of two rounds differs from the second of five, and nowhere else."""
+    composed = Composed(catalog.build(name))
+    assert bool(composed.made.horizon) == (name.startswith(("superfed", "fedevg")))
+    if composed.made.horizon:
+        with pytest.raises(AssertionError):
+            assert_same(composed.run(rounds=2), composed._second(5))
+
+
+def test_a_horizon_that_is_fixed_is_none():
+    late, early, never = {"start_round": 1}, {"warmup": 0}, {"warmup": 1}
+    level = {"beta_end": 0.1, "repel_end": 0.15}
+    cases = [("superfed-mm", late), ("superfed-lm", early), ("superfed-mm", never), ("superfed-stateless", late)]
+    for name, fixed in [*cases, ("fedevg", level)]:
+        composed = Composed(catalog.build(name, fixed))
+        assert composed.made.horizon == "", (name, fixed)
+        composed.test_a_longer_run_begins_as_a_shorter_one()
+    told = catalog.build("superfed-mm").horizon
+    assert told == "starts to mix at a share of all rounds (method.warmup)"
+    lower = "lowers its steps until the last round (method.beta_end, method.repel_end)"
+    assert catalog.build("fedevg").horizon == lower
+    assert catalog.build("fedevg-thesis").horizon == "lowers its steps until the last round (method.beta_end)"
+    lying = Liars(Asking())
+    assert Algorithm(Plain(), lying, Step()).horizon == "counts down"
+
+
+@dataclasses.dataclass(frozen=True)
+class Asking(MixingRule):
+    """A mixing rule that asks for the number of all rounds, and says so."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"loss"})
+    horizon: ClassVar[str] = "counts down"
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -80,6 +80,24 @@ def test_the_last_two_checkpoints_are_kept_with_their_files(tmp_path):
     assert len(list((tmp_path / "memory").iterdir())) == 2
 
 
+def test_after_going_on_the_files_of_both_checkpoints_stay_until_the_next_is_whole(memory, tmp_path, monkeypatch):
+    """Killed between the clients' files and the checkpoint: there must be one to go on from."""
+    for round in (1, 2):
+        memory.put(1, {"a": torch.tensor([float(round)])}, round)
+        checkpoint.save(tmp_path / "c", state(round), memory, "f")
+    again = ClientMemory(memory._folder)
+    checkpoint.load(tmp_path / "c", again, "f")
+    again.put(1, {"a": torch.tensor([3.0])}, 3)
+    again.save(tmp_path / "c/memory", 3)  # what `checkpoint.save` does first
+    for damaged, value in ((False, 2.0), (True, 1.0)):
+        if damaged:
+            (tmp_path / "c/round-000002/state.safetensors").unlink()
+        fresh = ClientMemory(memory._folder)
+        assert checkpoint.load(tmp_path / "c", fresh, "f") is not None and fresh.get(1)["a"].item() == value
+    checkpoint.save(tmp_path / "c", state(3), again, "f")
+    assert len(list((memory._folder or tmp_path / "c/memory").iterdir())) == 2
+
+
 @pytest.mark.parametrize("damage", ["cut", "flip", "manifest", "memory"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, damage):
     memory = ClientMemory()

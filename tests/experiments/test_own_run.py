@@ -252,11 +252,10 @@ def spoilt() -> fedchord.data.federation.Federation:
         {"lr": 0.1},
         {"pull": 0.2},
         {"seed": 3},
-        {"rounds": 7},
         {"federation": spoilt()},
         {"model": lambda: nn.Linear(6, 3)},
     ],
-    ids=["lr", "rule", "seed", "rounds", "data", "model"],
+    ids=["lr", "rule", "seed", "data", "model"],
 )
 def test_another_run_in_the_same_folder_is_refused(finished, tmp_path, change, resume, half):
     out, _, _ = finished

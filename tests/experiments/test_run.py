@@ -287,8 +287,8 @@ def test_resume_changes_only_what_does_not_matter(tmp_path):
     out = tmp_path / "a"
     with pytest.raises(session.Stopped):
         runs.execute(tiny(f"out={out}"), progress=StopAfter(1))
-    with pytest.raises(FedchordError, match="resume: rounds, lr cannot be changed when a run goes on; start a new one"):
-        runs.resume(out, ["rounds=9", "lr=1"])
+    with pytest.raises(FedchordError, match="resume: batch, lr cannot be changed when a run goes on; start a new one"):
+        runs.resume(out, ["rounds=9", "lr=1", "batch=3"])
     with pytest.raises(FedchordError, match="resume: out cannot be changed"):
         runs.resume(out, ["out=elsewhere"])
     assert runs.resume(out, ["executor=processes", "workers=2"])["executor"] == "processes"

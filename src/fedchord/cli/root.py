@@ -19,6 +19,7 @@ from fedchord.cli.figure import figure
 from fedchord.cli.plot import plot
 from fedchord.cli.predict import predict
 from fedchord.cli.run import resume, run
+from fedchord.cli.sweep import sweep
 from fedchord.cli.table import table
 
 app = typer.Typer(
@@ -142,6 +143,7 @@ def list_names(
 app.command(context_settings=SETTINGS)(run)
 app.command(context_settings=SETTINGS)(resume)
 app.command()(predict)
+app.command(context_settings=SETTINGS)(sweep)
 app.command()(export)
 app.command()(table)
 app.command()(compare)

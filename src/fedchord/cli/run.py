@@ -45,11 +45,16 @@ def resume(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the run.")],
     settings: Settings = None,
 ) -> None:
-    """Go on with an interrupted run, to the very result it would have had.
+    """Go on with an interrupted run, to the very result it would have had; or make a run longer.
 
     \b
       fedchord resume runs/a
       fedchord resume runs/a executor=serial     only what does not change the result can be changed
+      fedchord resume runs/a rounds=100          and the number of rounds: a finished run goes on to more
+
+    A longer run is, to the bit, the run that had so many rounds from the start. Where a rule asks for the number of all
+    rounds (the start of SuPerFed's mixing, a share of them), that cannot be, and it is refused. summary.json is made
+    anew; the old one stays as summary-50.json.
     """
     from fedchord.experiments.progress import for_stream
     from fedchord.experiments.run import resume as go_on

@@ -12,7 +12,7 @@ from fedchord.cli.options import Format, Name, Only, Out, Pairs, Scale
 from fedchord.cli.printing import aside, show
 
 if TYPE_CHECKING:
-    from fedchord.experiments.study import Outcome, Plan
+    from fedchord.experiments.study import Outcome
 
 
 def register(app: typer.Typer) -> None:
@@ -59,7 +59,9 @@ def run(
     outcome = study.run(plan, folder, only or (), say, shown, told)
     again = study.command("run", plan, name, folder, only or (), pairs or ())
     columns = [label for label in only or () if label.lower() in {s.label.lower() for s in plan.study.settings}]
-    code = _close(outcome, plan, again, study.command("table", plan, name, folder, columns))
+    code = close(outcome, plan.study.name, again)
+    if outcome.skipped + outcome.done:
+        typer.echo(f"see it with: {study.command('table', plan, name, folder, columns)}")
     if code:
         raise typer.Exit(code)
 
@@ -71,20 +73,16 @@ def _say_alias(name: str, known: str) -> None:
         typer.echo(f"{name} is the study {known}", err=True)
 
 
-def _close(outcome: Outcome, plan: Plan, again: str, see: str) -> int:
-    """The last lines of a study, and its exit code: 1 if a run failed, 130 if it was interrupted."""
+def close(outcome: Outcome, name: str, again: str) -> int:
+    """What came of many runs, and the exit code: 1 if a run failed, 130 if they were interrupted."""
     failed = sum(len(names) for names in outcome.failed.values())
     finished = outcome.skipped + outcome.done
-    typer.echo(
-        f"{plan.study.name}: {finished} of {outcome.planned} runs finished ({outcome.skipped} were there already)"
-    )
+    typer.echo(f"{name}: {finished} of {outcome.planned} runs finished ({outcome.skipped} were there already)")
     for message, names in outcome.failed.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         typer.echo(f"failed: {names[0]}{more}: {message}", err=True)
     if outcome.interrupted or failed:
         typer.echo(f"{'interrupted; ' if outcome.interrupted else ''}go on with: {again}", err=True)
-    if finished:
-        typer.echo(f"see it with: {see}")
     return 130 if outcome.interrupted else 1 if failed else 0
 
 
@@ -116,7 +114,7 @@ def table(
     if scale is None and not pairs:
         scale, pairs = study.recorded(folder)
     plan = study.narrowed(study.plan(asked, scale, pairs or ()), only or ())
-    done = any(study.is_done(folder / job.folder) for job in plan.jobs)
+    done = any(job.is_done(folder) for job in plan.jobs)
     again = study.command("run", plan, name, folder, only or (), pairs or ())
     require(done, "study table", f"no finished run in {folder}; run it with: {again}")
     _say_alias(name, asked.name)

@@ -69,6 +69,11 @@ class StatelessSuPerFed(ClientRule):
         """The steps along the line."""
         return SuPerFed(self.layerwise, self.mu, self.nu, self.warmup, self.start_round, self.blend)
 
+    @property
+    def horizon(self) -> str:
+        """What depends on the number of all rounds: the start of mixing, as in `SuPerFed`."""
+        return self._line.horizon
+
     def mixes_in(self, info: RoundInfo) -> bool:
         """Whether the private model takes part in a round: t >= L."""
         return self._line.mixes_in(info)

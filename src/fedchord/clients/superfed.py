@@ -74,6 +74,12 @@ class SuPerFed(ClientRule):
         if self.start_round is not None:
             check.whole("SuPerFed", "start_round", self.start_round)
 
+    @property
+    def horizon(self) -> str:
+        """What depends on the number of all rounds: L, where it is a share of them."""
+        shared = self.start_round is None and 0 < self.warmup < 1
+        return "starts to mix at a share of all rounds (method.warmup)" if shared else ""
+
     def mixes_in(self, info: RoundInfo) -> bool:
         """Whether the private model takes part in a round: t >= L."""
         begin = math.floor(self.warmup * info.rounds + 1e-9) if self.start_round is None else self.start_round

@@ -247,6 +247,16 @@ class Algorithm:
         """ "model", or "samples" where the server ends with a synthetic data set."""
         return "samples" if isinstance(self.client, SamplesRule) else "model"
 
+    @property
+    def horizon(self) -> str:
+        """What its rules make of the number of all rounds (`RoundInfo.rounds`), in words; "" if nothing.
+
+        The few rules to which it matters say it by an attribute `horizon`. Without one a longer run begins with the
+        very rounds of a shorter one, and a run can be made longer.
+        """
+        rules = (self.client, self.mixing, self.server)
+        return " and ".join(told for rule in rules if (told := getattr(rule, "horizon", "")))
+
 
 def _name(rule: object) -> str:
     return type(rule).__name__

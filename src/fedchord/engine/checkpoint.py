@@ -3,13 +3,15 @@
     FOLDER/round-000010/{state.safetensors, manifest.json}    FOLDER/memory/client-*.safetensors
 
 A checkpoint is written to a temporary folder and renamed. The newest two are kept: if the newest is damaged, the one
-before it is used, and that is said.
+before it is used, and that is said. The manifest says whose it is, by two marks: the run's `fingerprint`, and its
+`course`, which runs share that differ only in their number of rounds. Either will do.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from fedchord.check import FedchordError
 from fedchord.core.rules import ServerState
 from fedchord.engine.layout import LAYOUT
 from fedchord.engine.memory import ClientMemory, file_digest, load_tensors, save_tensors
-from fedchord.files import written
+from fedchord.files import write_text, written
 
 KEEP = 2
 
@@ -38,12 +40,13 @@ class Checkpoints:
     """A folder of checkpoints, for those who run the loop: when one is due, writing it, and going on from the newest.
 
     `every` rounds and after the last one (0: only the last). `fingerprint` tells runs apart: checkpoints of another
-    are refused.
+    are refused. `course` is that of runs which a longer one may go on from ("": none).
     """
 
     folder: Path
     every: int = 0
     fingerprint: str = ""
+    course: str = ""
 
     def due(self, round: int, rounds: int) -> bool:
         """Whether one is to be written after a round, counted from 1."""
@@ -51,14 +54,14 @@ class Checkpoints:
 
     def save(self, state: ServerState, memory: ClientMemory) -> None:
         """Write a checkpoint."""
-        save(self.folder, state, memory, self.fingerprint)
+        save(self.folder, state, memory, self.fingerprint, self.course)
 
     def load(self, memory: ClientMemory) -> Found | None:
         """The newest one that is whole, with the clients' states put into `memory`; None if there is none."""
-        return load(self.folder, memory, self.fingerprint)
+        return load(self.folder, memory, self.fingerprint, self.course)
 
 
-def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: str) -> None:
+def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: str, course: str = "") -> None:
     """Write a checkpoint and drop those that are no longer needed."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"round-{state.round:06d}"
@@ -71,6 +74,7 @@ def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: st
             "layout": LAYOUT,
             "round": state.round,
             "fingerprint": fingerprint,
+            "course": course,
             "state": digest,
             "memory": memory.save(folder / "memory", state.round),
         }
@@ -78,15 +82,15 @@ def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: st
     kept = _rounds(folder)[-KEEP:]
     for path in _rounds(folder)[:-KEEP]:
         shutil.rmtree(path, ignore_errors=True)
-    memory.pin(file for path in kept for file, _ in _read_manifest(path)["memory"].values())
+    memory.pin(_referred(kept))
 
 
-def load(folder: Path, memory: ClientMemory, fingerprint: str | None = None) -> Found | None:
+def load(folder: Path, memory: ClientMemory, fingerprint: str | None = None, course: str = "") -> Found | None:
     """The newest checkpoint that is whole, with the clients' states put into `memory`; None if there is none."""
     problems: list[str] = []
     for path in reversed(_rounds(folder)):
         try:
-            return Found(_load(path, memory, fingerprint), tuple(problems))
+            return Found(_load(path, memory, fingerprint, course), tuple(problems))
         except _OtherRun:
             raise
         except FedchordError as error:
@@ -94,6 +98,17 @@ def load(folder: Path, memory: ClientMemory, fingerprint: str | None = None) -> 
     if problems:
         raise FedchordError(f"checkpoint: none in {folder} can be used ({'; '.join(problems)})")
     return None
+
+
+def add_course(folder: Path, fingerprint: str, course: str) -> None:
+    """Give the checkpoints of a run its course, where an earlier version wrote them without one."""
+    for path in _rounds(folder):
+        try:
+            manifest = json.loads((path / "manifest.json").read_text())
+        except (OSError, ValueError):
+            continue  # whoever reads it next says what is wrong
+        if manifest.get("fingerprint") == fingerprint and "course" not in manifest:
+            write_text(path / "manifest.json", json.dumps(manifest | {"course": course}))
 
 
 class _OtherRun(FedchordError):
@@ -107,14 +122,25 @@ def _rounds(folder: Path) -> list[Path]:
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / "manifest.json").read_text())
-        return {name: manifest[name] for name in ("round", "fingerprint", "state", "memory")}
+        known = {name: manifest[name] for name in ("round", "fingerprint", "state", "memory")}
+        return known | {"course": manifest.get("course", "")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FedchordError(f"checkpoint: {path / 'manifest.json'} is missing or damaged") from error
 
 
-def _load(path: Path, memory: ClientMemory, fingerprint: str | None) -> ServerState:
+def _referred(paths: list[Path]) -> set[str]:
+    """The files of clients that checkpoints refer to; a damaged one refers to none."""
+    found: set[str] = set()
+    for path in paths:
+        with suppress(FedchordError):
+            found |= {file for file, _ in _read_manifest(path)["memory"].values()}
+    return found
+
+
+def _load(path: Path, memory: ClientMemory, fingerprint: str | None, course: str) -> ServerState:
     manifest = _read_manifest(path)
-    if fingerprint is not None and manifest["fingerprint"] != fingerprint:
+    known = fingerprint in (None, manifest["fingerprint"]) or (bool(course) and manifest["course"] == course)
+    if not known:
         raise _OtherRun(f"checkpoint: {path.parent} holds another run's checkpoints; settings differ")
     file = path / "state.safetensors"
     if not file.is_file() or file_digest(file) != manifest["state"]:
@@ -126,4 +152,5 @@ def _load(path: Path, memory: ClientMemory, fingerprint: str | None) -> ServerSt
         if key:
             groups[group][key] = tensor
     memory.restore(path.parent / "memory", manifest["memory"])
+    memory.keep(_referred(_rounds(path.parent)))  # until the next one is whole, these are what there is to go on from
     return ServerState(manifest["round"], groups["broadcast"], groups["mixing"], groups["server"], flat["visits"])

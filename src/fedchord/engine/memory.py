@@ -100,6 +100,10 @@ class ClientMemory:
         self._unsaved.clear()
         return {str(client): entry for client, entry in self._files.items()}
 
+    def keep(self, names: Iterable[str]) -> None:
+        """Keep the files of these names too, when their clients are written anew: a checkpoint refers to them."""
+        self._pinned |= set(names)
+
     def pin(self, names: Iterable[str]) -> None:
         """Keep the files of these names and remove all others that are not a newest version."""
         self._pinned = set(names)

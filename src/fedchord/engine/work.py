@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -105,10 +106,20 @@ class Work:
 
         The weights of a cohort with equal losses and updates, one client's upload, and the server's step with it.
         """
-        rule = self.algorithm.client
         info, ids = open_round(state, plan, self.training)
+        self._rehearse(state, info, ids)
+
+    def asks_rounds(self, state: ServerState, plan: Plan) -> bool:
+        """Whether a rule asks how many rounds there are in all, in a rehearsal of the next round with one step."""
+        info, ids = open_round(state, plan, self.training)
+        watched = Watched(**vars(info))
+        self._rehearse(state, watched, ids, steps=1)
+        return watched.asked()
+
+    def _rehearse(self, state: ServerState, info: RoundInfo, ids: list[int], steps: int = 0) -> None:
+        rule = self.algorithm.client
         self._rehearse_weights(state, info, ids)
-        upload, _, _ = self.run(ids[0], state.broadcast, None, info, limit=0)
+        upload, _, _ = self.run(ids[0], state.broadcast, None, info, limit=steps)
         for way, sent in (("mix", upload.mix), ("mean", upload.mean)):
             said = {name for name, manner in rule.sends.items() if manner == way}
             for name in sorted(said ^ set(sent)):
@@ -150,6 +161,19 @@ def pick_device(device: str) -> torch.device:
         f"device {device} asked for, but no CUDA device is here",
     )
     return chosen
+
+
+class Watched(RoundInfo):
+    """A round that notices when it is asked how many there are in all."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "rounds":
+            object.__getattribute__(self, "__dict__")["noticed"] = True
+        return object.__getattribute__(self, name)
+
+    def asked(self) -> bool:
+        """Whether it was."""
+        return "noticed" in vars(self)
 
 
 class Shortened:

@@ -78,8 +78,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
         names = {key: name for name, key in _NAMES.items()}
         free = {key: value for key, value in flat.items() if key not in names}
         for key in free:
-            if not _is_free(key):
-                raise unknown("key", key, KEYS)
+            check_key(key)
         known = {names[key]: value for key, value in flat.items() if key in names}
         return RunConfig(**known, parameters=tuple(sorted(free.items())))
 
@@ -91,7 +90,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
 
         If they name another method, parameters that it does not have are left out of the mapping; `say` is told.
         """
-        below, changes = flatten(base or {}), parse_pairs(pairs, _WORDS)
+        below, changes = flatten(base or {}), parse_pairs(pairs, WORDS)
         if any(rule in changes for rule in CODE):
             below.pop("code", None)  # it is about what was named before
         lost = _foreign(below, changes)
@@ -150,12 +149,22 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
 
         return tomli_w.dumps(self.values())
 
-    def fingerprint(self) -> str:
-        """A hash of everything that changes the result."""
-        values = {key: value for key, value in self.values().items() if key not in INDIFFERENT}
+    def fingerprint(self, *without: str) -> str:
+        """A hash of everything that changes the result; of all but some keys."""
+        left_out = INDIFFERENT.union(without)
+        values = {key: value for key, value in self.values().items() if key not in left_out}
         plain = {key: float(value) if keys.is_number(value) else value for key, value in values.items()}
         plain["cohort"] = repr(self.plan().cohort)  # 1 is one client, 1.0 is all of them
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def horizon(self) -> str:
+        """What depends on the number of rounds, in words; "" if a longer run begins with the rounds of this one."""
+        return self.algorithm().horizon
+
+    def course(self) -> str:
+        """The fingerprint that runs of any number of rounds share; "" where their rounds differ."""
+        return "" if self.horizon else self.fingerprint("rounds")
 
     @cached_property
     def _code(self) -> dict[str, str]:
@@ -219,7 +228,10 @@ _OURS: dict[str, Collection[str]] = {
 }
 _FIELDS = tuple(part for part in fields(RunConfig) if part.name != "parameters")
 _NAMES = {part.name: keys.key_of(part) for part in _FIELDS}
-_WORDS = frozenset(keys.key_of(part) for part in _FIELDS if keys.kind_of(part) == "str")
+WORDS = frozenset(keys.key_of(part) for part in _FIELDS if keys.kind_of(part) == "str")
+"""The keys whose value is text, even if it looks like a number."""
+LISTS = frozenset(keys.key_of(part) for part in _FIELDS if keys.kind_of(part).startswith("tuple"))
+"""The keys whose own value may hold commas."""
 KEYS: tuple[str, ...] = tuple(_NAMES.values())
 """The keys of a run, without the free parameters of the rules."""
 
@@ -227,6 +239,12 @@ KEYS: tuple[str, ...] = tuple(_NAMES.values())
 def about() -> dict[str, tuple[Any, str]]:
     """Every key with its default (None: chosen from the other settings) and its line of help."""
     return {_NAMES[f.name]: (f.default, f.metadata["about"]) for f in _FIELDS}
+
+
+def check_key(key: str) -> None:
+    """Refuse a key that no run has."""
+    if key not in KEYS and not _is_free(key):
+        raise unknown("key", key, KEYS)
 
 
 def _is_free(key: str) -> bool:
@@ -248,11 +266,16 @@ def _foreign(base: Mapping[str, Any], changes: Mapping[str, Any]) -> list[str]:
     name = changes.get("method")
     if name == base.get("method", RunConfig.method) or not catalog.is_method(name):
         return lost
-    entry = catalog.method(str(name))
+    return lost + [key for key in strangers({**base, **changes}) if key in base]
+
+
+def strangers(values: Mapping[str, Any]) -> list[str]:
+    """The parameters (method.x, client.x, mixing.x, server.x) that the rules named beside them do not have."""
+    entry = catalog.method(str(values.get("method", RunConfig.method)))
     parts = {"client": set(catalog.fields(entry.client)), "method": set(catalog.fields(entry.client))}
     for rule, usual, known in (("mixing", entry.mixing, catalog.mixing), ("server", entry.server, catalog.server)):
-        other = changes.get(rule, base.get(rule))
+        other = values.get(rule)
         parts[rule] = set(catalog.fields(known(other) if other else usual))
         parts["method"] |= set() if other else parts[rule]
-    split = ((key, *key.split(".", 1)) for key in base if _is_free(key))
-    return lost + [key for key, rule, field in split if rule in parts and field not in parts[rule]]
+    split = ((key, *key.split(".", 1)) for key in values if _is_free(key))
+    return [key for key, rule, field in split if rule in parts and field not in parts[rule]]

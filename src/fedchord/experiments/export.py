@@ -60,7 +60,7 @@ def load_model(path: str | Path, client: int | None = None, report: Report = lam
         require(shares, "export", f"{config.method} has no shared model; name a client")
     else:
         require(0 <= client < clients, "export", f"client must be a number from 0 to {clients - 1}, got {client}")
-    found = checkpoint.load(folder.checkpoints, memory, config.fingerprint())
+    found = checkpoint.load(folder.checkpoints, memory, config.fingerprint(), config.course())
     if found is None:
         raise FedchordError(f"{path}: has no checkpoint yet")
     for problem in found.problems:

@@ -4,6 +4,7 @@ config.toml      every setting; can be run again
 data.safetensors what the data look like and how they were prepared, without a row of them
 rounds.jsonl     one line per round, written as the round ends
 summary.json     the results; written whole at the end, so that its presence means done
+summary-N.json   the results after N rounds, of a run that was made longer since
 checkpoints/     where the run can go on
 synthetic.npz    the final set of a method that ends with samples; grid.png shows it, rows are classes
 snapshots/       its sets at evaluations
@@ -28,7 +29,7 @@ from fedchord.experiments.own import fingerprint_of
 from fedchord.experiments.parts import Settings
 from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, ROUNDS, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
-from fedchord.files import blocked, write_text
+from fedchord.files import blocked, renamed, write_text
 from fedchord.synthetic.look import grid
 from fedchord.synthetic.look import write as write_picture
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
@@ -85,12 +86,20 @@ class RunFolder:
             raise FedchordError(f"{self.path}: {told}")
         return RunConfig.from_values(values).with_values(out=str(self.path))
 
-    def fingerprint(self) -> str:
-        """The fingerprint of the run that is here."""
-        values = self.read_values()
+    def fingerprint(self, rounds: int | None = None) -> str:
+        """The fingerprint of the run that is here; or what it would be with another number of rounds."""
+        values = self.read_values() | ({} if rounds is None else {"rounds": rounds})
         if values.get("made") == MADE:
             return fingerprint_of(values)
         return RunConfig.from_values(values).with_values(out=str(self.path)).fingerprint()
+
+    def planned(self) -> int:
+        """How many rounds the run that is here is to have."""
+        return int(self.read_values().get("rounds", RunConfig.rounds))
+
+    def done(self) -> int:
+        """How many rounds are done: those that are written down, or those of the newest checkpoint."""
+        return max([len(self.read_rounds()), *self.checkpoint_rounds()])
 
     def occupy(self) -> None:
         """Make the folder if need be, and lock it."""
@@ -101,13 +110,19 @@ class RunFolder:
             raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
         self.lock.take()
 
-    def begin(self, config: Settings, federation: Federation, ranges: bool) -> None:
-        """Write down the settings of a new run and the outline of its data, with the ranges of numbers if asked."""
+    def write_outline(self, federation: Federation, ranges: bool) -> None:
+        """Write down what the data look like, with the ranges of numbers if asked."""
+        try:
+            outline.save(federation, self.outline, ranges)
+        except OSError as error:
+            raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
+
+    def begin(self, config: Settings) -> None:
+        """Write down the settings of a run."""
         own = config.values().get("made") == MADE
         again = f"fedchord run {self.config} out=ANOTHER_FOLDER runs this again"
         told = "made of objects in Python; fedchord.run(..., resume=True) goes on" if own else again
         try:
-            outline.save(federation, self.outline, ranges)
             write_text(self.config, f"# {told}\n{config.to_toml()}")
         except OSError as error:
             raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
@@ -175,6 +190,12 @@ class RunFolder:
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the results, whole or not at all."""
         write_text(self.summary, json.dumps(summary, indent=1, allow_nan=False) + "\n")
+
+    def put_aside(self) -> None:
+        """Keep the results of a run that is to have other rounds as summary-ROUNDS.json; it is no longer finished."""
+        if self.finished:
+            kept = self.summary.with_name(f"{self.summary.stem}-{self.planned()}{self.summary.suffix}")
+            renamed(self.summary, kept)
 
     # -- synthetic sets --------------------------------------------------------------------------------------------
 

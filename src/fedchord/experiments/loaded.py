@@ -33,7 +33,7 @@ class Loaded:
         """Read a run's data and its last checkpoint."""
         here = RunFolder(folder)
         config, memory = here.read_config(), ClientMemory()
-        found = checkpoint.load(here.checkpoints, memory, config.fingerprint())
+        found = checkpoint.load(here.checkpoints, memory, config.fingerprint(), config.course())
         if found is None or found.state.round != config.rounds:
             raise FedchordError(f"{folder}: the checkpoint of the last round is missing")
         parts = Parts.build(config, "cpu")

@@ -122,6 +122,16 @@ class OwnConfig:
         """A hash of everything that changes the result."""
         return fingerprint_of(self.values())
 
+    @property
+    def horizon(self) -> str:
+        """What depends on the number of rounds, in words; "" if a longer run begins with the rounds of this one."""
+        return self.algorithm.horizon
+
+    def course(self) -> str:
+        """The fingerprint that runs of any number of rounds share; "" where their rounds differ."""
+        values = self.values()
+        return "" if self.horizon else fingerprint_of({key: values[key] for key in values if key != "rounds"})
+
     @cached_property
     def digest(self) -> str:
         """A hash of rules, first model and data: the same objects made anew have the same."""

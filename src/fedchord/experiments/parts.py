@@ -54,6 +54,8 @@ class Settings(Protocol):
     @property
     def checkpoint_every(self) -> int: ...
     @property
+    def horizon(self) -> str: ...
+    @property
     def out(self) -> str | None: ...
     def values(self) -> dict[str, Any]:
         """All settings by key."""
@@ -66,6 +68,9 @@ class Settings(Protocol):
 
     def fingerprint(self) -> str:
         """A hash of everything that changes the result."""
+
+    def course(self) -> str:
+        """The fingerprint that runs of any number of rounds share; "" where their rounds differ."""
 
     def plan(self) -> Plan:
         """Rounds, cohort and seed."""
@@ -127,6 +132,14 @@ class Parts:
         if not last and all(fitted.waits(client) for client in fitted.clients()):
             return None, None
         return evaluate(fitted, metrics=self.metrics, executor=executor, everyone=last), None
+
+    def validated(self, fitted: Fitted, executor: Executor | None = None) -> Evaluation | None:
+        """The same models on validation rows; None where no client has any."""
+        if not len(self.federation.validation.rows):
+            return None
+        if self.algorithm.outcome == "samples":
+            return judge(fitted, self.config.judged_by(), "validation", self.metrics, executor)[0]
+        return evaluate(fitted, "validation", self.metrics, executor)
 
     def looked(
         self, made: SyntheticSet | None, evaluation: Evaluation, lines: Sequence[dict[str, Any]]

@@ -85,7 +85,7 @@ def _opened(here: RunFolder, config: RunConfig, report: Report) -> Fitted:
     config.check_code(CODE)  # the data are not read
     federation = outline.load(here.outline)
     memory = ClientMemory()
-    found = checkpoint.load(here.checkpoints, memory, config.fingerprint())
+    found = checkpoint.load(here.checkpoints, memory, config.fingerprint(), config.course())
     if found is None:
         raise FedchordError(f"{here.path}: has no checkpoint yet")
     for problem in found.problems:

@@ -24,6 +24,9 @@ CONFIG, ROUNDS, SUMMARY, CHECKPOINTS = "config.toml", "rounds.jsonl", "summary.j
 MADE = "python"
 """The key `made` of a run whose objects were made in Python."""
 
+TEST, VALIDATION = "test", "validation"
+"""The rows that numbers of a summary are about."""
+
 Line = dict[str, Any]
 
 
@@ -49,10 +52,11 @@ class Run:
         """The facts of one kind that a reader should know."""
         return [note for note in self.protocol.get("notes") or () if note["kind"] == kind]
 
-    def value(self, metric: str, column: str) -> float | None:
+    def value(self, metric: str, column: str, rows: str = TEST) -> float | None:
         """A number of the summary; None where the run did not measure it, NaN where it is undefined."""
-        found = self.summary.get("metrics", {}).get(metric, {})
-        if metric in SAMPLES:
+        measured = self.summary if rows == TEST else self.summary.get(rows) or {}
+        found = measured.get("metrics", {}).get(metric, {})
+        if metric in SAMPLES and rows == TEST:
             found = self.summary.get("synthetic", {}).get("numbers", {}).get(metric, {})
         if column not in found:
             return None

@@ -17,10 +17,11 @@ from fedchord.engine.work import Work, pick_device
 from fedchord.evaluation.evaluate import checked
 from fedchord.experiments.config import INDIFFERENT, RunConfig
 from fedchord.experiments.folder import RunFolder
+from fedchord.experiments.length import claimed
 from fedchord.experiments.own import OwnConfig
 from fedchord.experiments.parts import Parts
 from fedchord.experiments.progress import Progress, Silent
-from fedchord.experiments.session import Report, Run, claimed
+from fedchord.experiments.session import Report, Run
 from fedchord.metrics import Metric, check_kind, register
 from fedchord.synthetic.learn import Judge
 
@@ -53,7 +54,7 @@ def run(
     points of the lambda sweep. `metrics` are names, or names with functions of your own, {"top1": None, "cost": cost},
     of one client's scores (n, L) and labels (more is better; see `metrics.register`). With `out` everything is written
     to that folder, for tables, compare and plots; with `resume` an interrupted run of the same objects goes on there,
-    to the bit-identical result.
+    to the bit-identical result, and with more `rounds` than it had a finished one does.
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
@@ -99,7 +100,7 @@ def execute(
     """
     say = report or (progress or Silent()).say
     folder = RunFolder(config.out) if config.out else None
-    if claimed(folder, config.fingerprint(), resume) and folder and folder.finished:
+    if claimed(folder, config, resume) == config.rounds and folder and folder.finished:
         say(f"{folder.path} is finished; nothing was changed")
         return folder.read_summary()
     pick_device(config.device)
@@ -109,10 +110,11 @@ def execute(
 def resume(
     path: str | Path, pairs: Sequence[str] = (), report: Report | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Go on with the run in a folder; `pairs` may change what does not change the result (executor=serial, ...)."""
+    """Go on with the run in a folder; `pairs` may change what does not change the result (executor=serial, ...), and
+    `rounds`, where a longer run begins with the same rounds: a finished run goes on."""
     config = RunFolder(path).read_config()
     new = config.with_pairs(pairs)
-    old, free = config.values(), INDIFFERENT - {"out"}
+    old, free = config.values(), INDIFFERENT - {"out"} | {"rounds"}
     changed = [key for key, value in new.values().items() if key not in free and old.get(key) != value]
     if changed:
         raise FedchordError(f"resume: {', '.join(changed)} cannot be changed when a run goes on; start a new one")

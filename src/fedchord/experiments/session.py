@@ -15,7 +15,7 @@ from typing import Any
 from fedchord.check import FedchordError, require
 from fedchord.core.round import open_run
 from fedchord.core.rules import SamplesRule, ServerState
-from fedchord.engine.checkpoint import Checkpoints
+from fedchord.engine.checkpoint import Checkpoints, add_course
 from fedchord.engine.executors import Executor, make_executor
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult, rounds_of
@@ -23,6 +23,7 @@ from fedchord.evaluation.evaluate import Evaluation
 from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.interrupts import Stopped, interrupts
+from fedchord.experiments.length import change, claimed, settled
 from fedchord.experiments.parts import Parts, headline
 from fedchord.experiments.progress import Progress, Silent
 from fedchord.experiments.reading import Line
@@ -46,18 +47,6 @@ class Round(RoundResult):
         return Fitted.of(self)
 
 
-def claimed(folder: RunFolder | None, fingerprint: str, resume: bool) -> bool:
-    """Whether the folder holds this run and it is to be continued; refuses a folder that holds any
-    other, and one where another process is at work."""
-    if folder is None:
-        return False
-    folder.lock.check()
-    if resume and folder.holds_run and folder.fingerprint() == fingerprint:
-        return True
-    folder.refuse(fingerprint)
-    return False
-
-
 class Run:
     """A run: iterating over it does the rounds that are left. Afterwards it has `summary`, `fitted` and `evaluation`.
 
@@ -78,12 +67,14 @@ class Run:
         self._say = report or self._shown.say
         self._folder = RunFolder(parts.config.out) if parts.config.out else None
         self._every: int = parts.config.choices()["eval_every"]
-        mark = parts.config.fingerprint() if self._folder else ""
+        marks = (parts.config.fingerprint(), parts.config.course()) if self._folder else ()
         home = self._folder.checkpoints if self._folder else Path()
-        self._checkpoints = Checkpoints(home, parts.config.checkpoint_every, mark)
-        self._going_on = claimed(self._folder, mark, resume)
+        self._checkpoints = Checkpoints(home, parts.config.checkpoint_every, *marks)
+        self._held = claimed(self._folder, parts.config, resume)
+        self._going_on = self._held is not None
         self._lines: list[Line] = []
         self._before, self._start, self._warned = 0.0, time.perf_counter(), False
+        self._paced = False  # whether lines of an earlier stretch were measured as often as now
         self._reached: Fitted | None = None
 
     def __iter__(self) -> Iterator[Round]:
@@ -114,6 +105,9 @@ class Run:
         try:
             logged = self._standing()
             state, memory = self._opened()
+            if folder and self._going_on and self._lengthened:
+                change(folder, parts, Fitted(parts.work, state, memory))
+                self._held = parts.config.rounds
             if folder and self._going_on and folder.finished:
                 self._read(state, memory)
                 return
@@ -131,17 +125,25 @@ class Run:
 
     def _occupy(self, folder: RunFolder) -> None:
         """Lock the folder for this stretch, and begin there if it is the first; a finished run is only read."""
-        if self._going_on and folder.finished:
+        if self._going_on and folder.finished and not self._lengthened:
             return
         folder.occupy()
         try:
             if not self._going_on:
                 folder.refuse(self._checkpoints.fingerprint)  # once more: now nobody else can begin there
-                ranges = self.parts.algorithm.outcome == "samples"
-                folder.begin(self.parts.config, self.parts.federation, ranges)
+                folder.write_outline(self.parts.federation, ranges=self.parts.algorithm.outcome == "samples")
+                folder.begin(self.parts.config)
+            elif self._lengthened:
+                self._held = claimed(folder, self.parts.config, resume=True)  # once more, for the same reason
+                add_course(folder.checkpoints, folder.fingerprint(), self._checkpoints.course)
         except BaseException:
             folder.lock.give_back()
             raise
+
+    @property
+    def _lengthened(self) -> bool:
+        """Whether the run in the folder is to have another number of rounds."""
+        return self._held not in (None, self.parts.config.rounds)
 
     def _rounds(
         self, state: ServerState, memory: ClientMemory, logged: list[Line], asked: Callable[[], bool]
@@ -151,8 +153,8 @@ class Run:
         size = plan.size(parts.federation.num_clients)
         pool = make_executor(parts.config.executor, parts.work, state.broadcast, size, parts.config.workers, self._say)
         last: Round | None = None
-        self._take_over(logged[: state.round], state.round)
         try:
+            self._take_over(logged[: state.round], Fitted(parts.work, state, memory), pool)
             for result in self._guarded(rounds_of(pool, plan, state, memory), Fitted(parts.work, state, memory)):
                 last = self._done(result, pool)
                 yield last
@@ -172,6 +174,8 @@ class Run:
         for problem in found.problems if found else ():
             self._say(f"{problem}; going on from the one before")
         if found:
+            rounds, last = self.parts.config.rounds, found.state.round
+            require(last <= rounds, str(self._checkpoints.folder), f"is of round {last}, but the run has {rounds}")
             return found.state.to(work.task.device), memory
         first = open_run(work.algorithm, work.task, work.federation.num_clients, self.parts.config.plan())
         return first.to(work.task.device), memory
@@ -180,6 +184,7 @@ class Run:
         """The rounds that are written down."""
         if self._folder is None or not self._going_on:
             return self._lines
+        self._paced = self._folder.read_values().get("eval_every") == self._every
         logged = self._folder.read_rounds()
         self._folder.drop_unlogged(len(logged))
         return logged
@@ -228,7 +233,8 @@ class Run:
         if self._folder and made is not None:
             self._folder.write_samples(made)
         looked = parts.looked(made, evaluation, self._lines)
-        summary = summarise(parts, evaluation, swept, self._lines, self._elapsed(), late, looked)
+        held = parts.validated(fitted, pool)
+        summary = summarise(parts, evaluation, swept, self._lines, self._elapsed(), late, looked, held)
         if self._folder:
             self._folder.write_summary(summary)
         self.summary, self.fitted, self.evaluation = summary, fitted, evaluation
@@ -251,8 +257,11 @@ class Run:
                 self._say(f"the set of round {last.state.round} is kept in {self._folder.samples}")
             raise
 
-    def _take_over(self, kept: list[Line], done: int) -> None:
+    def _take_over(self, kept: list[Line], begun: Fitted, pool: Executor) -> None:
         """Take over the lines of the rounds before this session; later ones are computed again."""
+        done = begun.state.round
+        if kept and len(kept) == done and self._paced:
+            kept[-1] = settled(kept[-1], self._every, self.parts, begun, pool)
         self._lines = kept
         self._before = kept[-1].get("elapsed", 0.0) if kept else 0.0
         if self._folder and self._going_on:

@@ -17,15 +17,33 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?|\.\d)\d*([eE][+-]?\d+)?")
 
 def parse_pairs(pairs: Iterable[str], words: Iterable[str] = ()) -> dict[str, Scalar]:
     """Settings from key=value texts; the values of the keys in `words` stay text even if they look like numbers."""
-    values: dict[str, Scalar] = {}
+    return {key: parse_value(text, key in words) for key, text in texts_of(pairs).items()}
+
+
+def texts_of(pairs: Iterable[str], owner: str = "run", example: str = "rounds=50") -> dict[str, str]:
+    """The values of key=value texts as they are written, by key."""
+    texts: dict[str, str] = {}
     for pair in pairs:
         key, equals, text = (part.strip() for part in pair.partition("="))
         if not equals:
-            raise FedchordError(f"run: {pair!r} is not a setting; settings are key=value, for example rounds=50")
-        require(key not in values, "run", f"{key} is given twice")
-        require(bool(text), "run", f"{key} has no value; write {key}=VALUE")
-        values[key] = parse_value(text, key in words)
-    return values
+            raise FedchordError(f"{owner}: {pair!r} is not a setting; settings are key=value, for example {example}")
+        require(key not in texts, owner, f"{key} is given twice")
+        require(bool(text), owner, f"{key} has no value; write {key}=VALUE")
+        texts[key] = text
+    return texts
+
+
+def split_values(text: str) -> list[str]:
+    """The values of a text with commas; what stands in quotes is one value."""
+    parts, quote = [""], ""
+    for letter in text:
+        if letter == "," and not quote:
+            parts.append("")
+            continue
+        if letter in "\"'" and quote in ("", letter):
+            quote = "" if quote else letter
+        parts[-1] += letter
+    return [part.strip() for part in parts]
 
 
 def parse_value(text: str, word: bool = False) -> Scalar:

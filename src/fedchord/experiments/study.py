@@ -28,6 +28,8 @@ __all__ = ["Job", "Outcome", "Plan", "Study", "command", "load", "parse", "plan"
 PLANNED: frozenset[str] = frozenset()
 """Rules that a later version will have; a study may name them already, and its rows are skipped until then."""
 RECORD = "study.json"
+LONGEST = 100
+"""Letters of a label in the name of a folder; names of files end at 255."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,11 @@ class Job:
         """A readable name; the hash changes with every setting that changes the result."""
         words = (_slug(self.setting), _slug(self.method), f"seed{self.seed}", self.config.fingerprint()[:8])
         return "_".join(word for word in words if word)
+
+    def is_done(self, out: Path) -> bool:
+        """Whether it is finished and can be read; a run that was made longer since is another one."""
+        folder = out / self.folder
+        return is_readable(folder) and read(folder).config.get("rounds") == self.config.rounds
 
     def __str__(self) -> str:
         return ", ".join(part for part in (self.setting, self.method, f"seed {self.seed}") if part)
@@ -63,13 +70,13 @@ class Plan:
         """The finished runs of each cell."""
         found: dict[tuple[str, str], list[Run]] = {}
         for job in self.jobs:
-            if is_done(out / job.folder):
+            if job.is_done(out):
                 found.setdefault((job.method, job.setting), []).append(read(out / job.folder))
         return found
 
 
 def _slug(label: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower())[:LONGEST].strip("-.")
 
 
 # -- planning ------------------------------------------------------------------------------------------------------
@@ -77,7 +84,7 @@ def _slug(label: str) -> str:
 
 def plan(study: Study, scale: str | None = None, pairs: Sequence[str] = ()) -> Plan:
     """Every run of a study, checked before anything runs. The default scale is small, if the study has it."""
-    owner = f"study {study.name}"
+    owner = study.owner
     chosen = scale or ("small" if "small" in study.scales else "")
     require(bool(study.scales) or not chosen, owner, f"has no scales, got {chosen!r}")
     if chosen and chosen not in study.scales:
@@ -137,8 +144,8 @@ def _config(owner: str, keys: Keys, seed: int, absent: str) -> RunConfig:
 # -- running -------------------------------------------------------------------------------------------------------
 
 
-def is_done(folder: Path) -> bool:
-    """Whether a run is finished and can be read."""
+def is_readable(folder: Path) -> bool:
+    """Whether a folder holds a finished run that can be read."""
     try:
         read(folder)
     except FedchordError:
@@ -173,7 +180,7 @@ def run(
     jobs = picked(study_plan, only)
     reason = f"{out} is a file" if out.is_file() else blocked(out)
     require(not reason, "out", f"{out} cannot be written ({reason})")
-    waiting = [job for job in jobs if not is_done(out / job.folder)]
+    waiting = [job for job in jobs if not job.is_done(out)]
     outcome = Outcome(len(jobs), skipped=len(jobs) - len(waiting))
     _record(study_plan, out)
     try:
@@ -199,7 +206,7 @@ def _attempt(
     lines: list[str] = []
     try:
         check_layout(folder)
-        if (folder / "summary.json").exists():  # and cannot be read, or the run would not be here
+        if (folder / "summary.json").exists() and not is_readable(folder):
             (folder / "summary.json").rename(folder / "summary.damaged")
             say(f"{folder}: summary.json is damaged; it is made again")
         summary = runs.execute(job.config.with_values(out=str(folder)), begun, lines.append, progress)

@@ -57,6 +57,9 @@ KEYS = (
     *("set", "setting", "scale", "reference"),
 )
 
+MOST_SEEDS = 100_000
+"""More than anybody can mean."""
+
 Keys = dict[str, Any]
 
 
@@ -94,6 +97,11 @@ class Study:
     settings: tuple[Entry, ...]
     scales: dict[str, Keys]
     reference: Reference
+    owner: str = ""
+    """Whose mistakes are told: "study NAME" unless it says otherwise."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "owner", self.owner or f"study {self.name}")
 
     def number(self, column: str) -> tuple[str, str]:
         """Metric and column of one of `columns`: "mean" is the study's metric, "ece mean" another one."""
@@ -227,6 +235,8 @@ def seeds_of(owner: str, value: Any) -> tuple[int, ...]:
         if parts is None:
             raise fail(owner, f"seeds must be like 1,2,3, got {value!r}")
         ends = [[int(end) for end in part.split("-")] for part in parts[1].split(",")]
+        count = sum(max(0, pair[-1] - pair[0] + 1) for pair in ends)
+        require(count <= MOST_SEEDS, owner, f"seeds must be at most {MOST_SEEDS:,}, got {count:,}")
         value = [seed for pair in ends for seed in range(pair[0], pair[-1] + 1)]
     seeds = value if isinstance(value, list) else [value]
     require(

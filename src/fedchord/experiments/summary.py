@@ -97,11 +97,15 @@ def round_line(result: RoundResult, evaluation: Evaluation | None, elapsed: floa
         "bytes_up": result.bytes_up,
         "bytes_down": result.bytes_down,
     }
-    if evaluation is not None:
-        line["metrics"] = _table(evaluation, ROUND_COLUMNS)
-        if left_out := evaluation.protocol.get("left_out"):
-            line["left_out"] = left_out
-    return line
+    return line | measures(evaluation)
+
+
+def measures(evaluation: Evaluation | None) -> dict[str, Any]:
+    """What the line of a round says about its evaluation; nothing where there was none."""
+    if evaluation is None:
+        return {}
+    left_out = evaluation.protocol.get("left_out")
+    return {"metrics": _table(evaluation, ROUND_COLUMNS)} | ({"left_out": left_out} if left_out else {})
 
 
 def summarise(
@@ -112,8 +116,9 @@ def summarise(
     elapsed: float,
     late: Welcome | None = None,
     synthetic: dict[str, Any] | None = None,
+    held: Evaluation | None = None,
 ) -> dict[str, Any]:
-    """The content of summary.json."""
+    """The content of summary.json; `held` is the evaluation on validation rows."""
     up, down = (sum(line[f"bytes_{way}"] for line in lines) for way in ("up", "down"))
     rounds = max(1, len(lines))
     return {
@@ -121,6 +126,7 @@ def summarise(
         "config": parts.config.values(),
         "protocol": _protocol(parts, evaluation),
         "metrics": _along(_table(evaluation, COLUMNS), swept),
+        **({} if held is None else {"validation": validation_lines(held)}),
         "sweep": None if swept is None else sweep_lines(swept),
         **({} if synthetic is None else {"synthetic": synthetic}),
         "newcomers": None if late is None or parts.newcomers is None else newcomer_lines(parts.newcomers, late),
@@ -168,6 +174,12 @@ def _along(table: Numbers, swept: Sweep | None) -> Numbers:
         found["validated"] = _moments(chosen[1]) if chosen else (None, None)
     extra = {f"{c}{kind}": pair[i] for c, pair in found.items() for i, kind in enumerate(("", "_std"))}
     return table | {name: row | extra}
+
+
+def validation_lines(held: Evaluation) -> dict[str, Any]:
+    """What the deployed models measure on validation rows, for whoever chooses between runs."""
+    counts = {key: held.protocol[key] for key in ("clients", "evaluated", "without_rows")}
+    return counts | {"metrics": _table(held, ("mean", "std", "pooled"))}
 
 
 def sweep_lines(swept: Sweep) -> dict[str, Any]:

@@ -49,6 +49,11 @@ class Liars(MixingRule):
         """What the wrapped rule names in its place."""
         return self.rule.instead
 
+    @property
+    def horizon(self) -> str:
+        """What the wrapped rule makes of the number of all rounds."""
+        return str(getattr(self.rule, "horizon", ""))
+
     def init(self, num_clients: int) -> Tensors:
         last = max(self.clients)
         check.require(last < num_clients, "Liars", f"there are {num_clients} clients, from 0; got client {last}")

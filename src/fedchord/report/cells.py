@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from fedchord.confusion import FORMULAS as ANSWERS
 from fedchord.experiments.columns import SAMPLE_SHARES, SAMPLES, SPREAD_OF
-from fedchord.experiments.reading import Run
+from fedchord.experiments.reading import TEST, Run
 from fedchord.metrics import HIGHER_IS_BETTER, over_seeds
 
 SCALES = ("percent", "raw")
@@ -31,15 +31,15 @@ class Estimate:
     seeds: int
 
 
-def estimate(runs: Sequence[Run], metric: str, column: str, over: str = "seeds") -> Estimate | None:
+def estimate(runs: Sequence[Run], metric: str, column: str, over: str = "seeds", rows: str = TEST) -> Estimate | None:
     """The mean over seeds, its spread over seeds (n - 1) or, of one seed, over clients; None if not measured."""
-    values = [value for run in runs if (value := run.value(metric, column)) is not None]
+    values = [value for run in runs if (value := run.value(metric, column, rows)) is not None]
     if not values or len(values) < len(runs):
         return None
     mean, std = over_seeds(values)
     if over == "seeds" and len(values) > 1:
         return Estimate(mean, std, "seeds", len(values))
-    inside = [run.value(metric, SPREAD_OF[column]) for run in runs] if column in SPREAD_OF else [None]
+    inside = [run.value(metric, SPREAD_OF[column], rows) for run in runs] if column in SPREAD_OF else [None]
     if None in inside:
         return Estimate(mean, math.nan, "", len(values))
     return Estimate(mean, sum(x for x in inside if x is not None) / len(inside), "clients", len(values))

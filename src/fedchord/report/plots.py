@@ -57,11 +57,16 @@ def plot(
         figure = clients(groups, metric)
     else:
         figure = shares(groups, notes)
+    save(figure, to)
+    return notes
+
+
+def save(figure: Figure, to: Path) -> None:
+    """Write a figure, with the legends beside it."""
     to.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
     legends = [legend for axes in figure.axes if (legend := axes.get_legend()) is not None]
     figure.savefig(to, dpi=150, bbox_inches="tight", bbox_extra_artists=legends or None)
-    return notes
 
 
 def curves(
@@ -81,13 +86,13 @@ def curves(
     notes += _left_out(groups)
     if all(len(rounds) == 1 for _, rounds, _ in lines):
         notes.append("each run was measured in one round only; for curves run with eval_every=1 (or 5, 10, ...)")
-    figure, axes = _canvas()
+    figure, axes = canvas()
     for number, (name, rounds, values) in _top_first(lines):
-        _line(axes, number, name, rounds, values, markers=len(rounds) <= 12)
+        draw_line(axes, number, name, rounds, values, markers=len(rounds) <= 12)
     axes.set_xlabel("round")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _value_axis(axes, metric, f", {column} over clients" if column in ("mean", "std") else f", {column}")
-    _legend(axes, groups)
+    value_axis(axes, metric, f", {column} over clients" if column in ("mean", "std") else f", {column}")
+    draw_legend(axes, {len(g.runs) for g in groups})
     return figure
 
 
@@ -98,14 +103,14 @@ def clients(groups: Sequence[Group], metric: str = "top1") -> Figure:
         sets = [_per_client(run, metric) for run in g.runs]
         grid = np.linspace(0.0, 1.0, max(len(values) for values in sets))
         lines.append((name, 100 * grid, np.stack([_quantiles(values, grid) for values in sets])))
-    figure, axes = _canvas()
+    figure, axes = canvas()
     for number, (name, places, values) in _top_first(lines, middle=True):
-        _line(axes, number, name, places, values, markers=len(places) <= 30)
+        draw_line(axes, number, name, places, values, markers=len(places) <= 30)
     axes.set_xlabel("clients, from worst to best")
     axes.xaxis.set_major_formatter(PercentFormatter(decimals=0))
     axes.set_xlim(-1, 101)
-    _value_axis(axes, metric, " of each client")
-    _legend(axes, groups)
+    value_axis(axes, metric, " of each client")
+    draw_legend(axes, {len(g.runs) for g in groups})
     return figure
 
 
@@ -225,7 +230,8 @@ def _shares(run: Run) -> Floats:
     return table
 
 
-def _canvas() -> tuple[Figure, Axes]:
+def canvas() -> tuple[Figure, Axes]:
+    """An empty figure."""
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.add_subplot()
     axes.grid(True, color="0.9", linewidth=0.8)
@@ -244,7 +250,7 @@ def _top_first(lines: Sequence[Line], middle: bool = False) -> list[tuple[int, L
     return sorted(enumerate(lines), key=lambda item: -height(item[1]))
 
 
-def _line(axes: Axes, number: int, name: str, x: Floats, values: Floats, markers: bool) -> None:
+def draw_line(axes: Axes, number: int, name: str, x: Floats, values: Floats, markers: bool) -> None:
     """A mean line and its band; colours and dashes follow the order of the groups, so they stay when lines come."""
     colour, style = COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)]
     mean = values.mean(0)
@@ -258,7 +264,8 @@ def _line(axes: Axes, number: int, name: str, x: Floats, values: Floats, markers
             axes.fill_between(x, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
 
 
-def _value_axis(axes: Axes, metric: str, more: str) -> None:
+def value_axis(axes: Axes, metric: str, more: str) -> None:
+    """The axis of a metric."""
     axes.set_ylabel(metric + more)
     if metric in SHARES:
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, decimals=None))
@@ -272,9 +279,8 @@ def _names(groups: Sequence[Group]) -> list[str]:
     return [name if same else f"{name} (n={len(g.runs)})" for g, name in zip(groups, labels(groups), strict=True)]
 
 
-def _legend(axes: Axes, groups: Sequence[Group]) -> None:
-    """Outside, to the right of the lines; its title says what line and band are."""
-    counts = {len(g.runs) for g in groups}
+def draw_legend(axes: Axes, counts: set[int]) -> None:
+    """Outside, to the right of the lines, which are over so many seeds; its title says what line and band are."""
     number = f"{counts.pop()} seeds" if len(counts) == 1 else "n seeds"
     title = None if number == "1 seeds" else f"mean and std over {number}"
     look: dict[str, Any] = {"frameon": False, "fontsize": 9, "title_fontsize": 9, "alignment": "left"}

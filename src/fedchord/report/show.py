@@ -72,6 +72,7 @@ def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
     for name, values in summary["metrics"].items():
         if values["undefined"]:
             lines.append(f"{name} is undefined for {values['undefined']} clients, which are left out.")
+    lines += validation_notes(summary.get("validation"))
     lines += sweep_notes(summary.get("sweep"), summary["config"].get("validation", 0))
     lines += newcomer_notes(summary.get("newcomers"))
     lines += sample_words.notes(summary["synthetic"]) if summary.get("synthetic") else []
@@ -80,6 +81,14 @@ def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
     sets = ", synthetic.npz, snapshots/" if summary.get("synthetic") else ""
     written = f"{out}: config.toml, rounds.jsonl, summary.json, checkpoints/{sets}" if out else ""
     return [*lines, f"Kept in {written}." if out else "Nothing was kept; add out=FOLDER to keep the run."]
+
+
+def validation_notes(found: dict[str, Any] | None) -> list[str]:
+    """What was measured on validation rows, in one line."""
+    if not found:
+        return []
+    told = ", ".join(f"{name} {_number(values['mean'])}" for name, values in found["metrics"].items())
+    return [f"On validation rows of {found['evaluated']} of {found['clients']} clients, mean over clients: {told}."]
 
 
 def sweep_notes(found: dict[str, Any] | None, validation: float) -> list[str]:

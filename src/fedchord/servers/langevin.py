@@ -77,6 +77,13 @@ class Langevin(ServerRule):
         for name in ("beta", "beta_end", "delta", "margin", "repel", "repel_end"):
             check.at_least("Langevin", name, getattr(self, name), 0)
 
+    @property
+    def horizon(self) -> str:
+        """What depends on the number of all rounds: T in what falls until the last one."""
+        ends = (("beta", self.beta, self.beta_end), ("repel", self.repel, self.repel_end))
+        keys = [f"method.{name}_end" for name, first, last in ends if first != last]
+        return f"lowers its steps until the last round ({', '.join(keys)})" if keys else ""
+
     def rate(self, info: RoundInfo) -> float:
         """beta_t."""
         return self._between(self.beta, self.beta_end, info)
