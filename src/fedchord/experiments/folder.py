@@ -6,6 +6,7 @@ summary.json     the results; written whole at the end, so that its presence mea
 checkpoints/     where the run can go on
 synthetic.npz    the final set of a method that ends with samples; grid.png shows it, rows are classes
 snapshots/       its sets at evaluations
+tensorboard/     the numbers of the rounds once more, for TensorBoard (log=tensorboard)
 """
 
 from __future__ import annotations
@@ -200,6 +201,18 @@ class RunFolder:
         """
         if logged + 1 in self.checkpoint_rounds():
             shutil.rmtree(self.checkpoints / f"round-{logged + 1:06d}", ignore_errors=True)
+
+
+def claimed(folder: RunFolder | None, fingerprint: str, resume: bool) -> bool:
+    """Whether the folder holds this run and it is to be continued; refuses a folder that holds any
+    other, and one where another process is at work."""
+    if folder is None:
+        return False
+    folder.lock.check()
+    if resume and folder.holds_run and folder.fingerprint() == fingerprint:
+        return True
+    folder.refuse(fingerprint)
+    return False
 
 
 def _name(values: dict[str, Any]) -> str:

@@ -207,6 +207,9 @@ class Execution:
     eval_every: int | None = key(None, "rounds between evaluations; 0 is only the last (default: about 50 in all)")
     checkpoint_every: int = key(10, "rounds between checkpoints; 0 is only the last")
     out: str | None = key(None, "the folder of the run (default: nothing is written)")
+    log: tuple[str, ...] | None = key(
+        None, "who is told of every round: tensorboard, loggers of your own, FILE.py:NAME, or none (default: none)"
+    )
 
 
 def key_of(part: Field[Any]) -> str:
@@ -245,6 +248,9 @@ def typed(part: Field[Any], value: Any) -> Any:
         return None if found == LAMBDAS else found  # the same as not to say it
     elif name == "metrics":
         return _metrics(value) or None  # none is the same as not to say it
+    elif name == "log":
+        names = _names(key, value, "tensorboard,my_log.py:Log")
+        return tuple(name for name in names if name != "none") or None
     elif name == "newcomers":
         good = is_number(value)
         require(good, "run", f"newcomers must be a number of clients or a share such as 0.1, got {value!r}")
@@ -261,14 +267,19 @@ def _plain(value: Any) -> Any:
 
 
 def _metrics(value: Any) -> tuple[str, ...]:
-    """Names of metrics, each once: a list, or a text with commas."""
-    parts = value.strip("[] ").split(",") if isinstance(value, str) else value
-    good = isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts)
-    require(good, "run", f"metrics must be names such as f1,auroc, got {value!r}")
-    names = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    """Names of metrics that are known."""
+    names = _names("metrics", value, "f1,auroc")
     for name in names:
         find(name)
     return names
+
+
+def _names(key: str, value: Any, such_as: str) -> tuple[str, ...]:
+    """Names, each once: a list, or a text with commas."""
+    parts = value.strip("[] ").split(",") if isinstance(value, str) else value
+    good = isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts)
+    require(good, "run", f"{key} must be names such as {such_as}, got {value!r}")
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
 def _grid(key: str, value: Any) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ up: all in the workers of one executor.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult, rounds_of
 from fedchord.evaluation.evaluate import Evaluation
 from fedchord.evaluation.fitted import Fitted
-from fedchord.experiments.folder import RunFolder
+from fedchord.experiments.folder import RunFolder, claimed
 from fedchord.experiments.interrupts import Stopped, interrupts
+from fedchord.experiments.loggers import Logger, Loggers
 from fedchord.experiments.parts import Parts, headline
 from fedchord.experiments.progress import Progress, Silent
 from fedchord.experiments.reading import Line
@@ -46,18 +47,6 @@ class Round(RoundResult):
         return Fitted.of(self)
 
 
-def claimed(folder: RunFolder | None, fingerprint: str, resume: bool) -> bool:
-    """Whether the folder holds this run and it is to be continued; refuses a folder that holds any
-    other, and one where another process is at work."""
-    if folder is None:
-        return False
-    folder.lock.check()
-    if resume and folder.holds_run and folder.fingerprint() == fingerprint:
-        return True
-    folder.refuse(fingerprint)
-    return False
-
-
 class Run:
     """A run: iterating over it does the rounds that are left. Afterwards it has `summary`, `fitted` and `evaluation`.
 
@@ -65,7 +54,12 @@ class Run:
     """
 
     def __init__(
-        self, parts: Parts, resume: bool = False, report: Report | None = None, progress: Progress | None = None
+        self,
+        parts: Parts,
+        resume: bool = False,
+        report: Report | None = None,
+        progress: Progress | None = None,
+        loggers: Iterable[Logger] = (),
     ) -> None:
         ends, tests = parts.algorithm.outcome, len(parts.federation.test.rows)
         name = parts.federation.name
@@ -76,6 +70,7 @@ class Run:
         self.evaluation: Evaluation | None = None
         self._shown = progress or Silent()
         self._say = report or self._shown.say
+        self._loggers = Loggers(loggers, self._say if report or progress else None)
         self._folder = RunFolder(parts.config.out) if parts.config.out else None
         self._every: int = parts.config.choices()["eval_every"]
         mark = parts.config.fingerprint() if self._folder else ""
@@ -118,6 +113,7 @@ class Run:
                 self._read(state, memory)
                 return
             self._shown.begin(parts.algorithm.name, parts.config.rounds, state.round)
+            self._loggers.open(lambda: self._facts(state.round))
             yield from self._rounds(state, memory, logged, asked)
         except FedchordError:
             if folder and not self._going_on and not self._lines:
@@ -125,6 +121,7 @@ class Run:
             raise
         finally:
             self._going_on = True  # what comes next goes on from here
+            self._loggers.close()
             if folder:
                 folder.lock.give_back()
             self._shown.end()
@@ -212,6 +209,7 @@ class Run:
             self._folder.add_round(line)
             if done.samples is not None:
                 self._folder.add_snapshot(done.samples, done.round)
+        self._loggers.round(line)
         metric = headline(tuple(done.evaluation.metrics)) if done.evaluation else ""
         self._shown.update(done.round, metric, done.evaluation.mean(metric) if done.evaluation else None)
 
@@ -230,6 +228,7 @@ class Run:
         summary = summarise(parts, evaluation, swept, self._lines, self._elapsed(), late, looked)
         if self._folder:
             self._folder.write_summary(summary)
+        self._loggers.end(summary)
         self.summary, self.fitted, self.evaluation = summary, fitted, evaluation
 
     def _read(self, state: ServerState, memory: ClientMemory) -> None:
@@ -259,6 +258,11 @@ class Run:
             if len(kept) < done:
                 lost = f"{self._folder.rounds} has lost rounds {len(kept) + 1} to {done}"
                 self._say(f"{lost}; the results are not affected")
+
+    def _facts(self, done: int) -> dict[str, Any]:
+        """What loggers are told at the beginning."""
+        config = self.parts.config
+        return {"config": config.values(), "out": config.out, "rounds": config.rounds, "done": done}
 
     def _elapsed(self) -> float:
         return self._before + time.perf_counter() - self._start
