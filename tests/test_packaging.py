@@ -98,8 +98,8 @@ def test_what_the_tests_ask_for_is_used(extra):
 
 def test_what_the_tests_import_is_declared():
     """`tokenizers` comes with transformers; the peers of Inception, with weights to download, are compared by hand, and
-    the lines for MLflow and W&B are tried where they happen to be."""
-    more = {"tokenizers", "torchvision", "torch_fidelity", "mlflow", "wandb"}
+    the lines for MLflow and W&B, and a real notebook, are tried where these happen to be."""
+    more = {"tokenizers", "torchvision", "torch_fidelity", "mlflow", "wandb", "nbclient", "nbformat", "ipykernel"}
     assert imports(ROOT / "tests") <= NEEDED | set().union(*EXTRAS.values()) | more
 
 

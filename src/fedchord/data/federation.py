@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedchord import rng
+from fedchord import notebook, rng
 from fedchord.check import one_of, require
 from fedchord.core.inputs import Block, Inputs
 from fedchord.data.augment import Pictures
@@ -38,6 +38,9 @@ class Ragged:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        return f"Ragged({notebook.counted(len(self), 'client')}, {notebook.counted(len(self.rows), 'row')})"
 
     @cached_property
     def _bounds(self) -> Any:
@@ -85,6 +88,11 @@ class DataSet:
     blocks: tuple[Block, ...] = ()
     altered: str = ""
 
+    def __repr__(self) -> str:
+        rows = f"{notebook.counted(len(self.columns['y']), 'row')} of {notebook.shape(self.columns['x'].shape[1:])}"
+        groups = "" if self.groups is None else f", {notebook.counted(len(self.groups.unique()), 'group')}"
+        return f"DataSet({notebook.one_line(self.name)}: {rows}, {notebook.counted(self.classes, 'class')}{groups})"
+
 
 @dataclass(frozen=True)
 class Federation:
@@ -101,6 +109,22 @@ class Federation:
     notes: tuple[str, ...] = field(default=())
     pictures: Pictures | None = None
     blocks: tuple[Block, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Federation({notebook.one_line(self.name)}: {self._size})"
+
+    def _repr_html_(self) -> str:
+        """Sizes and, of up to a hundred clients, the split as a picture and a table."""
+        from fedchord.data.page import page  # here, since it is made of federations
+
+        return page(self, self._size)
+
+    @property
+    def _size(self) -> str:
+        """Clients, rows and classes in words."""
+        rows = sum(len(part.rows) for part in (self.train, self.validation, self.test))
+        parts = {"client": self.num_clients, "row": rows, "class": self.classes}
+        return ", ".join(notebook.counted(number, what) for what, number in parts.items())
 
     @property
     def num_clients(self) -> int:

@@ -20,7 +20,7 @@ from fedchord.experiments.folder import RunFolder, claimed
 from fedchord.experiments.loggers import Logger, made
 from fedchord.experiments.own import OwnConfig
 from fedchord.experiments.parts import Parts
-from fedchord.experiments.progress import Progress, Silent
+from fedchord.experiments.progress import Progress, Silent, picked
 from fedchord.experiments.session import Report, Run
 from fedchord.metrics import Metric, register
 from fedchord.synthetic.learn import Judge
@@ -46,7 +46,7 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     report: Report | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     loggers: Sequence[Logger] = (),
 ) -> Run:
     """The run that the command makes, of your own objects: iterate over it, or call `finish`.
@@ -55,7 +55,8 @@ def run(
     points of the lambda sweep. `metrics` are names, or names with functions of your own, {"top1": None, "cost": cost},
     of one client's scores (n, L) and labels (more is better; see `metrics.register`). With `out` everything is written
     to that folder, for tables, compare and plots; with `resume` an interrupted run of the same objects goes on there,
-    to the bit-identical result. `loggers` are told of every round (`experiments.loggers.Logger`: begin, round, end).
+    to the bit-identical result. `progress` (True, False) shows how far the run is; a notebook shows it unless told not
+    to. `loggers` are told of every round (`experiments.loggers.Logger`: begin, round, end).
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
@@ -78,7 +79,7 @@ def run(
         None if out is None else str(out),
     )
     config.plan().size(federation.num_clients)
-    return Run(Parts(config, work, asked, metrics=names), resume, report, progress, loggers)
+    return Run(Parts(config, work, asked, metrics=names), resume, report, picked(progress), loggers)
 
 
 def _metrics(asked: Sequence[str] | Mapping[str, Metric | None] | None) -> tuple[str, ...] | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fedchord import notebook
 from fedchord.check import FedchordError, require
 from fedchord.core.round import open_run
 from fedchord.core.rules import SamplesRule, ServerState
@@ -21,30 +22,18 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult, rounds_of
 from fedchord.evaluation.evaluate import Evaluation
 from fedchord.evaluation.fitted import Fitted
+from fedchord.experiments import shown
 from fedchord.experiments.folder import RunFolder, claimed
 from fedchord.experiments.interrupts import Stopped, interrupts
 from fedchord.experiments.loggers import Logger, Loggers
 from fedchord.experiments.parts import Parts, headline
 from fedchord.experiments.progress import Progress, Silent
 from fedchord.experiments.reading import Line
+from fedchord.experiments.round import Round
 from fedchord.experiments.summary import round_line, summarise
-from fedchord.synthetic.set import SyntheticSet, drawn
+from fedchord.synthetic.set import drawn
 
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Round(RoundResult):
-    """One finished round of a run; `evaluation` is there in the rounds that were evaluated, `samples` with it where the
-    outcome is a synthetic set."""
-
-    evaluation: Evaluation | None = None
-    samples: SyntheticSet | None = None
-
-    @property
-    def fitted(self) -> Fitted:
-        """The federation as this round left it."""
-        return Fitted.of(self)
 
 
 class Run:
@@ -81,6 +70,23 @@ class Run:
         self._before, self._start, self._warned = 0.0, time.perf_counter(), False
         self._reached: Fitted | None = None
 
+    def __repr__(self) -> str:
+        measured = shown.first(shown.latest(self._lines, self.summary))
+        return f"Run({notebook.one_line(self._title)}: {self._state}{measured and f', {measured}'})"
+
+    def _repr_html_(self) -> str:
+        """Where the run stands: its metrics and the curve of the first."""
+        return shown.page(self._title, self._state, self._lines, self.summary)
+
+    @property
+    def _title(self) -> str:
+        return f"{self.parts.algorithm.title} on {self.parts.federation.name}"
+
+    @property
+    def _state(self) -> str:
+        begun = "to go on" if self._going_on else "not started"
+        return shown.state(self._lines, self.summary, self.parts.config.rounds) or begun
+
     def __iter__(self) -> Iterator[Round]:
         return self._session(lambda: False)
 
@@ -110,9 +116,10 @@ class Run:
             logged = self._standing()
             state, memory = self._opened()
             if folder and self._going_on and folder.finished:
+                self._lines = logged
                 self._read(state, memory)
                 return
-            self._shown.begin(parts.algorithm.name, parts.config.rounds, state.round)
+            self._shown.begin(parts.algorithm.title, parts.config.rounds, state.round)
             self._loggers.open(lambda: self._facts(state.round))
             yield from self._rounds(state, memory, logged, asked)
         except FedchordError:
