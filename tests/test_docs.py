@@ -19,7 +19,8 @@ from fedchord.core.rules import ClientRule, SamplesRule
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.interrupts import Stopped
 from fedchord.experiments.run import execute, resume
-from fedchord.testing import Contract
+from fedchord.testing import Contract, checks
+from fedchord.testing.named import wants_folder
 
 with warnings.catch_warnings():  # typer uses names that click deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -96,12 +97,12 @@ class TestWriteARule:
             def algorithm(self):
                 return catalog.build("shrink")
 
-        checks = {title: check for title, check in inspect.getmembers(Listed()) if title.startswith("test_")}
-        assert len(checks) >= 10
-        for title, check in checks.items():
+        found = dict(checks(Listed()))
+        assert len(found) >= 10
+        for title, check in found.items():
             folder = tmp_path / title
             folder.mkdir()
-            check(**({"tmp_path": folder} if inspect.signature(check).parameters else {}))
+            check(**({"tmp_path": folder} if wants_folder(check) else {}))
 
 
 # -- loggers -------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from fedchord.evaluation.fitted import Fitted
 from fedchord.mixing.static import BySize
 from fedchord.models import TwoNN
 from fedchord.servers.step import Step
-from fedchord.testing import Contract
+from fedchord.testing import Contract, Named
 
 METHODS = sorted(catalog.METHODS)
 
@@ -35,7 +35,7 @@ class TestCatalogue(Contract):
         self.name = request.param
 
     def algorithm(self) -> Algorithm:
-        return catalog.build(self.name)
+        return Named(self.name).algorithm()
 
 
 class Composed(Contract):
