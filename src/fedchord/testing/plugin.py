@@ -5,6 +5,7 @@ It is found by pytest wherever fedchord is installed, and imports nothing heavy 
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 
 from fedchord.check import FedchordError
 
-pytest.register_assert_rewrite("fedchord.testing.contract")  # so that what failed is told with its values
+if "fedchord.testing.contract" not in sys.modules:
+    pytest.register_assert_rewrite("fedchord.testing.contract")  # so that what failed is told with its values
 
 RULES = ("method", "mixing", "server")
 TOLD = pytest.StashKey[dict[str, Any]]()
