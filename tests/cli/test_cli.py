@@ -105,8 +105,8 @@ def test_list(fedchord):
     assert fedchord("list", "method") == (
         2,
         "",
-        "error: unknown list 'method'; did you mean 'methods'? (known: data, keys, loggers, methods, mixings, models, servers, "
-        "splits)\n",
+        "error: unknown list 'method'; did you mean 'methods'? (known: data, keys, loggers, methods, mixings, "
+        "models, servers, splits)\n",
     )
 
 

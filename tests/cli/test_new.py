@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,7 +174,7 @@ def test_pip_installs_it(packages, tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True, timeout=60)
     python = tmp_path / "venv" / "bin" / "python"
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
-    (site / "shared.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
+    (site / "shared.pth").write_text("".join(f"{path}\n" for path in sys.path if path.endswith("site-packages")))
     quiet = ["--disable-pip-version-check", "-q"]
     ask = ["pip", *quiet, "install", "--no-deps", "--no-build-isolation", "--no-index", "-e", str(packages / "my-rule")]
     outside(*ask, cwd=tmp_path, python=python)

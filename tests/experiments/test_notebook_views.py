@@ -169,11 +169,14 @@ def test_rows_of_several_labels_have_no_picture():
     assert page.images == [] and len(page.rows) == 7
 
 
-def test_names_come_out_as_text(monkeypatch):
+def test_names_come_out_as_text():
     """The page is made of our tags alone (Page refuses others), and the names are in it, letter by letter."""
-    monkeypatch.setattr(metrics, "METRICS", dict(metrics.METRICS))  # forgotten afterwards
-    run = own(federation=nasty(), name=NASTY, metrics={"top1": None, NASTY: lambda scores, labels: 0.5})
-    run.finish()
+    try:
+        run = own(federation=nasty(), name=NASTY, metrics={"top1": None, NASTY: lambda scores, labels: 0.5})
+        run.finish()
+    finally:
+        metrics.METRICS.pop(NASTY, None)
+        metrics.HIGHER_IS_BETTER.discard(NASTY)
     page = Page(run._repr_html_())
     assert page.texts[0] == f"{NASTY} on {NASTY}" and [NASTY, "0.5000"] in [row[:2] for row in page.rows]
     assert [NASTY, "0.5000"] in [row[:2] for row in Page(run.evaluation._repr_html_()).rows]

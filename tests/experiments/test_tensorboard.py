@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from fedchord.check import FedchordError
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.tensorboard import TensorBoard
 
 SMALL = ["clients=4", "cohort=2", "rounds=6", "model=logreg", "eval_every=2", "checkpoint_every=2", "log=tensorboard"]
 
@@ -87,6 +89,20 @@ def test_a_run_that_was_killed_and_goes_on_has_every_round_once(reader, tmp_path
     assert found == expected(out) and len(list((out / "tensorboard").iterdir())) == 2
     assert all(found[place] == value for place, value in before.items() if place[1] <= 4)
     assert found[("elapsed", 5)] != before[("elapsed", 5)]  # round 5 is the one that was done again
+
+
+def test_a_file_of_the_same_second_is_read_before_the_new_one(reader, tmp_path):
+    """Files are read by name: the second, the host, the process; a run may go on within a second, in any process."""
+    folder = tmp_path / "tensorboard"
+    for value in (1.0, 2.0):
+        log = TensorBoard()
+        log.begin({"out": str(tmp_path), "done": 0})
+        log.round({"round": 1, "log": {"x": value}})
+        log.end({})
+        if value == 1.0:
+            (written,) = folder.iterdir()
+            written.rename(folder / f"events.out.tfevents.{int(time.time()):010d}.~host.99999999.0")
+    assert reader(folder) == {("log/x", 1): 2.0}
 
 
 def test_without_the_package_it_is_one_line(monkeypatch, tmp_path):

@@ -6,6 +6,7 @@ voids what the files before it have of the rounds that come again.
 
 from __future__ import annotations
 
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ class TensorBoard:
     def begin(self, facts: Line) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(Path(facts["out"]) / FOLDER), purge_step=facts["done"] + 1)
+        folder = Path(facts["out"]) / FOLDER
+        _wait(folder)
+        self._writer = SummaryWriter(str(folder), purge_step=facts["done"] + 1)
 
     def round(self, line: Line) -> None:
         step = line["round"]
@@ -40,3 +43,12 @@ class TensorBoard:
 
     def end(self, summary: Line) -> None:
         self._writer.close()
+
+
+def _wait(folder: Path) -> None:
+    """Wait for the next second if a file of this one is there: files are read in the order of their names, which begin
+    with the second, and the new one must come last."""
+    now = time.time()
+    seconds = [path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*")]
+    if f"{int(now):010d}" in seconds:
+        time.sleep(int(now) + 1 - now)
