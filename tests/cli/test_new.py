@@ -28,7 +28,7 @@ TINY = ["clients=4", "cohort=2", "rounds=1", "executor=serial"]
 def outside(*words: str, cwd: Path, python: Path = Path(sys.executable)) -> str:
     """What a command prints, in a process of its own; it must succeed."""
     told = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([python, "-m", *words], cwd=cwd, capture_output=True, text=True, timeout=120, env=told)
+    done = subprocess.run([python, "-m", *words], cwd=cwd, capture_output=True, text=True, timeout=300, env=told)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -73,7 +73,7 @@ def outside(here: Path, *arguments: str, path: Path = SOURCE, plugin: bool = Tru
     words = ["-p", PLUGIN, *arguments] if plugin else list(arguments)
     told = os.environ | {"PYTHONPATH": os.pathsep.join([str(path), str(SOURCE)]), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", *words]
-    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=120, env=told)
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=300, env=told)
     return done.returncode, done.stdout + done.stderr
 
 
