@@ -47,6 +47,7 @@ WORDS = {
     "rng": "random numbers as functions of a key",
     "check": "the wording of all mistakes",
     "files": "writing whole or not at all",
+    "notebook": "tables and pictures as HTML",
     "paths": "where data files are looked for",
 }
 

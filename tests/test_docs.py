@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -15,8 +17,10 @@ import pytest
 from fedchord import catalog
 from fedchord.core.rules import ClientRule, SamplesRule
 from fedchord.experiments.config import RunConfig
-from fedchord.experiments.run import execute
-from fedchord.testing import Contract
+from fedchord.experiments.interrupts import Stopped
+from fedchord.experiments.run import execute, resume
+from fedchord.testing import Contract, checks
+from fedchord.testing.named import wants_folder
 
 with warnings.catch_warnings():  # typer uses names that click deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -93,12 +97,70 @@ class TestWriteARule:
             def algorithm(self):
                 return catalog.build("shrink")
 
-        checks = {title: check for title, check in inspect.getmembers(Listed()) if title.startswith("test_")}
-        assert len(checks) >= 10
-        for title, check in checks.items():
+        found = dict(checks(Listed()))
+        assert len(found) >= 10
+        for title, check in found.items():
             folder = tmp_path / title
             folder.mkdir()
-            check(**({"tmp_path": folder} if inspect.signature(check).parameters else {}))
+            check(**({"tmp_path": folder} if wants_folder(check) else {}))
+
+
+# -- loggers -------------------------------------------------------------------------------------------------------
+
+LOGGED = ["rounds=4", "clients=4", "cohort=2", "model=logreg", "executor=serial", "eval_every=2", "checkpoint_every=1"]
+STOP = """
+
+class Stop:
+    def begin(self, facts): ...
+    def round(self, line):
+        if line["round"] == 2: raise KeyboardInterrupt
+    def end(self, summary): ...
+"""
+
+
+def logged(name: str) -> list[dict[str, Any]]:
+    """The lines of a run that one of the loggers of the page was told of, from a file as a user would have it; the run
+    is stopped after round 2 and goes on."""
+    (code,) = [code for _, code in blocks("docs/loggers.md", "python") if f"class {name}:" in code]
+    Path("my_log.py").write_text(code + STOP)
+    said: list[str] = []
+    with pytest.raises(Stopped):
+        execute(RunConfig.from_pairs([*LOGGED, f"log=my_log.py:{name},my_log.py:Stop", "out=a"]), report=said.append)
+    resume("a", [f"log=my_log.py:{name}"], report=said.append)
+    assert len(said) == 1 and "stopped" in said[0]
+    return [json.loads(line) for line in Path("a/rounds.jsonl").read_text().splitlines()]
+
+
+def test_the_logger_of_the_page_writes_its_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    expected = [[line["round"], line["metrics"]["top1"]["mean"]] for line in logged("Table") if "metrics" in line]
+    assert [row[0] for row in expected] == [2, 4]
+    rows = csv.reader(Path("rounds.csv").read_text().splitlines())
+    assert [[int(number), float(value)] for number, value in rows] == expected
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_lines_for_mlflow_work(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: its lines are tried by hand")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    lines = logged("MlFlow")
+    client, run = mlflow.MlflowClient(), Path("a/mlflow.txt").read_text()
+    assert len(client.search_runs(["0"])) == 1
+    points = client.get_metric_history(run, "metrics/top1/mean")
+    expected = [(line["round"], line["metrics"]["top1"]["mean"]) for line in lines if "metrics" in line]
+    assert [(point.step, point.value) for point in points] == expected
+    assert [point.step for point in client.get_metric_history(run, "bytes_up")] == [1, 2, 3, 4]
+    assert client.get_run(run).info.status == "FINISHED" and client.get_run(run).data.params["rounds"] == "4"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_lines_for_wandb_work(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="wandb is not installed: its lines are tried by hand")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert len(logged("Wandb")) == 4
+    assert len(list(tmp_path.glob("wandb/offline-run-*/*.wandb"))) == 2  # one before the stop, one after
 
 
 # -- commands ------------------------------------------------------------------------------------------------------

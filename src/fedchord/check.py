@@ -101,11 +101,12 @@ def one_of(owner: str, name: str, value: object, options: Iterable[str]) -> str:
     return str(value)
 
 
-def unknown(kind: str, name: str, options: Iterable[str]) -> FedchordError:
-    """The error for a name nobody knows: the nearest match first, then the whole list if it is short."""
+def unknown(kind: str, name: str, options: Iterable[str], see: str = "") -> FedchordError:
+    """The error for a name nobody knows: the nearest match first, then the whole list if it is short, else where to
+    `see` it."""
     known = sorted(options)
     plain = {option.lower(): option for option in known}
     near = difflib.get_close_matches(name.lower(), plain, n=1, cutoff=0.5)
     hint = f"; did you mean {plain[near[0]]!r}?" if near else ""
-    listing = f" (known: {', '.join(known)})" if len(known) <= 60 else ""
+    listing = f" (known: {', '.join(known)})" if len(known) <= 60 else f" (see: {see})" if see else ""
     return FedchordError(f"unknown {kind} {name!r}{hint}{listing}")

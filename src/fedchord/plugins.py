@@ -20,6 +20,7 @@ from typing import Any
 from fedchord.check import FedchordError, fail, require, unknown
 
 GROUPS = {kind: f"fedchord.{kind}s" for kind in ("method", "mixing", "server", "model", "source")}
+GROUPS["log"] = "fedchord.loggers"
 """The entry-point groups by what they offer."""
 
 _OWN = re.compile(r"(?P<path>.+\.py)(:(?P<name>.*))?")
@@ -89,7 +90,7 @@ def _parts(name: str) -> tuple[str, str]:
 
 
 def _example(kind: str) -> str:
-    return {"model": "Net", "method": "Rule", "mixing": "Mix"}.get(kind, "Server")
+    return {"model": "Net", "method": "Rule", "mixing": "Mix", "log": "Log"}.get(kind, "Server")
 
 
 def _file(path: str) -> Path:

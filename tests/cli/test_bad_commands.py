@@ -119,6 +119,11 @@ run eval_every=-1 -> run: eval_every must be a whole number of at least 0, got -
 run eval_every=1e30 -> run: eval_every must be at most 9223372036854775807, got
 run checkpoint_every=-1 -> run: checkpoint_every must be a whole number of at least 0, got -1
 run checkpoint_every=x -> run: checkpoint_every must be a whole number, got 'x'
+run log=tensorboard -> run: log=tensorboard writes into the run's folder; add out=FOLDER
+run log=tensorbord -> unknown logger 'tensorbord'; did you mean 'tensorboard'?
+run log=none.py:Log -> log: none.py: no such file
+run log=../in/my.py -> log=../in/my.py: name what is in the file, such as log=../in/my.py:Log
+run log=3 -> run: log must be names such as tensorboard,my_log.py:Log, got 3
 run noise=pair -> run: noise.rate is needed with noise=pair
 run noise=loud noise.rate=0.1 -> unknown noise 'loud'
 run noise.rate=0.2 -> run: noise.rate is 0.2, but noise is not chosen (pair or symmetric)
@@ -300,6 +305,14 @@ sweep a.toml lr=0.1,0.2 -> sweep: 'a.toml' is not a setting; settings are key=va
 sweep lr=0.1,0.2 data=mnist -> mnist:
 sweep lr=0.1,0.2 data=../in/one.csv --dry-run data=digits -> sweep: data is given twice
 sweep lr=0.1,0.2 data=../in/two.csv -> sweep: no client has validation rows; give a larger share, such as
+new method my-rule --to ../in/FILE -> new method: ../in/FILE/my-rule cannot be written (../in/FILE is a file)
+new method my-rule --to /proc/none -> new method: /proc/none/my-rule cannot be written
+new mixing -> Missing argument 'NAME'; see fedchord new mixing --help
+new mixing uniform -> new mixing: uniform is a mixing already; choose another name
+new server step -> new server: step is a server already; choose another name
+new server A -> new server: a name is made of small letters, digits and hyphens, starting
+new model encoder -> new model: encoder is a model already; choose another name
+new model torch -> new model: torch would hide Python's torch; choose another name
 frob -> No such command 'frob'; see fedchord --help
 --frob -> No such option: --frob; see fedchord --help
 resume ../in/run method=fedprox -> resume: method cannot be changed when a run goes on

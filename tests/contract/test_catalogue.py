@@ -24,7 +24,8 @@ from fedchord.mixing.liars import Liars
 from fedchord.mixing.static import BySize
 from fedchord.models import TwoNN
 from fedchord.servers.step import Step
-from fedchord.testing import Contract, assert_same
+from fedchord.testing import Contract, Named
+from fedchord.testing.contract import assert_same
 
 METHODS = sorted(catalog.METHODS)
 
@@ -37,7 +38,7 @@ class TestCatalogue(Contract):
         self.name = request.param
 
     def algorithm(self) -> Algorithm:
-        return catalog.build(self.name)
+        return Named(self.name).algorithm()
 
 
 class Composed(Contract):

@@ -22,7 +22,8 @@ from fedchord.experiments import reading
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.folder import RunFolder
-from fedchord.experiments.session import Round, Run
+from fedchord.experiments.round import Round
+from fedchord.experiments.session import Run
 from fedchord.mixing.static import BySize
 from fedchord.report import compare, formats, plots, rows, tables
 from fedchord.servers.step import Step

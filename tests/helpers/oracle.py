@@ -24,7 +24,7 @@ from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.evaluation.fitted import Fitted
-from fedchord.experiments.session import Round
+from fedchord.experiments.round import Round
 from fedchord.models import TwoNN
 from helpers.federations import make_federation
 

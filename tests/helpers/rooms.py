@@ -9,7 +9,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src" / "fedchord"
 
 LEVELS: list[tuple[str, ...]] = [
-    ("check", "files", "paths", "rng"),
+    ("check", "files", "notebook", "paths", "rng"),
     ("plugins",),
     ("tensors", "confusion"),
     ("regression",),
@@ -20,9 +20,9 @@ LEVELS: list[tuple[str, ...]] = [
     ("catalog",),
     ("engine",),
     ("evaluation",),
-    ("synthetic", "testing"),
+    ("synthetic",),
     ("experiments",),
-    ("report",),
+    ("report", "testing"),
     ("thesis",),
     ("cli",),
     ("__main__",),

@@ -15,12 +15,13 @@ from fedchord.cli.listing import INDEX, Entry, Section
 from fedchord.data import PARTITIONS, SOURCES
 from fedchord.experiments import study
 from fedchord.experiments.config import about
+from fedchord.experiments.loggers import LOGGERS
 from fedchord.thesis import studies
 
 
 def made() -> dict[str, Any]:
     """What the lists say, apart from which data are there."""
-    makers = (_methods, _mixings, _servers, _splits, _models, _keys)
+    makers = (_methods, _mixings, _servers, _splits, _models, _loggers, _keys)
     found = {section.title: asdict(section) for section in (make() for make in makers)}
     data = {
         name: {"title": source.title, "embedded": source.embedded, "files": source.files}
@@ -93,6 +94,12 @@ def _servers() -> Section:
     entries = [Entry(name, _first_line(rule), _parameters("server", rule)) for name, rule in SERVERS.items()]
     own = Entry("FILE.py:NAME", "your own server rule")
     return Section("servers", "server=NAME with any method, parameters server.x=VALUE", (*entries, own))
+
+
+def _loggers() -> Section:
+    entries = [Entry(name, f"{_first_line(kind)} Needs the extra {name}") for name, kind in LOGGERS.items()]
+    own = Entry("FILE.py:NAME", "your own: a class, or a function that makes an object, with begin, round and end")
+    return Section("loggers", "log=NAME, or several with commas", (*entries, own))
 
 
 def _keys() -> Section:

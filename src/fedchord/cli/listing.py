@@ -17,7 +17,9 @@ from fedchord.paths import data_root, missing
 from fedchord.plugins import GROUPS, installed, package
 
 INDEX = Path(__file__).with_name("index.json")
-SECTIONS = ("methods", "mixings", "servers", "data", "splits", "models", "keys")
+SECTIONS = ("methods", "mixings", "servers", "data", "splits", "models", "loggers", "keys")
+KINDS = {"data": "source", "loggers": "log"}
+"""The kinds of code that are not called as their section is."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def studies() -> Iterator[str]:
 
 def _packages(section: str, found: Section) -> Iterator[Entry]:
     """What installed packages add to a section, by their metadata alone; names of ours are ours."""
-    kind = "source" if section == "data" else section.removesuffix("s")
+    kind = KINDS.get(section) or section.removesuffix("s")
     ours = {entry.name for entry in found.entries}
     for name, entry in installed(kind).items() if kind in GROUPS else ():
         if name not in ours:

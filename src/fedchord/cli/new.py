@@ -1,189 +1,140 @@
-"""`fedchord new method NAME`: a client rule of your own and its test, which pass as they are and show where to edit."""
+"""`fedchord new method NAME`: a small package of your own, outside this one. It runs and passes its tests as it is, and
+shows where to edit; likewise for a mixing rule, a server rule and a model."""
 
 from __future__ import annotations
 
 import importlib.util
 import keyword
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedchord import __version__
 from fedchord.check import FedchordError, require
+from fedchord.files import blocked, written
 
-RULE = '''"""@NAME@: EDIT: say in plain words what it does.
-
-It is used as `Algorithm(@CLASS@(), BySize(), Step())` with `fedchord.run`, see test_@MODULE@.py, and on the command
-line as method=@MODULE@.py:@CLASS@.
-"""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import final
-
-from torch import Tensor
-
-from fedchord import check, rng
-from fedchord.core.objective import Batch
-from fedchord.core.rules import ClientRule, Visit
-from fedchord.tensors import Tensors
+TEMPLATES = Path(__file__).with_name("templates")
 
 
-@final
 @dataclass(frozen=True)
-class @CLASS@(ClientRule):
-    """Local SGD on F_i(theta) + (strength / 2) ||theta - theta_g||^2. EDIT: the formula and where it is from.
+class Kind:
+    """What can be started: the key of a run that names it, what it is, the file it stands in."""
 
-    A rule is a frozen record: its fields are its hyperparameters, its hooks are functions of their arguments, and
-    nothing is kept in `self`. Every hook that is not written here is FedAvg's; `fedchord.ClientRule` lists them.
-    """
+    key: str
+    about: str
+    file: str = "rule"
 
-    strength: float = 0.1  # EDIT: your hyperparameters, with defaults
-
-    def __post_init__(self) -> None:
-        check.at_least("@CLASS@", "strength", self.strength, 0)  # EDIT: which values are good
-
-    def loss(self, trained: Tensors, visit: Visit, batch: Batch, key: rng.Key) -> tuple[Tensor, Tensors]:
-        """EDIT: what a client minimises; autograd finds the gradient (override `direction` to write it yourself)."""
-        data, buffers = visit.task.loss(trained["theta"], trained["buffers"], batch, key)
-        away = trained["theta"] - visit.shared["theta"]  # one vector: all trainable parameters
-        return data + self.strength / 2 * (away * away).sum(), {"buffers": buffers}
-'''
-
-TEST = '''"""@NAME@ against a plain torch loop, and as a whole run."""
-
-from __future__ import annotations
-
-import pytest
-import torch
-from @MODULE@ import @CLASS@
-from torch import nn
-
-from fedchord import Algorithm, FedchordError, Task, federate, run
-from fedchord.clients.plain import Plain
-from fedchord.core.local import local_round
-from fedchord.core.rules import Phase, RoundInfo
-from fedchord.core.stream import ClientStream
-from fedchord.core.training import Training
-from fedchord.data import Iid, from_arrays
-from fedchord.mixing.static import BySize
-from fedchord.servers.step import Step
-
-TRAINING = Training(epochs=2, batch=5, lr=0.1)
-TASK = Task(lambda: nn.Linear(4, 3))
+    @property
+    def section(self) -> str:
+        """What lists and entry points call them."""
+        return f"{self.key}s"
 
 
-def clients():
-    """Three clients with learnable random data."""
-    draw = torch.Generator().manual_seed(0)
-    x = torch.randn(60, 4, generator=draw)
-    y = (x @ torch.randn(4, 3, generator=draw)).argmax(1)
-    return federate(from_arrays(x, y, name="toy"), Iid(), 3)
+KINDS = {
+    "method": Kind("method", "A client rule"),
+    "mixing": Kind("mixing", "A mixing rule"),
+    "server": Kind("server", "A server rule"),
+    "model": Kind("model", "A model", "model"),
+}
 
 
-def stream(federation):
-    return ClientStream(federation, client=0, batch=TRAINING.batch, key=7)
-
-
-def one_round(rule, federation, shared):
-    """What client 0 uploads after one round."""
-    info = RoundInfo(round=0, rounds=1, num_clients=3, cohort=3, lr=TRAINING.lr, epochs=TRAINING.epochs, key=1)
-    upload, _, _ = local_round(rule, TASK, TRAINING, shared, {}, stream(federation), info, client=0, key=2)
-    return upload.mix["theta"]
-
-
-def test_one_round_is_the_plain_loop():
-    federation, shared = clients(), TASK.init(3)
-    model = nn.Linear(4, 3)
-    model.load_state_dict(TASK.state_dict(shared["theta"], shared["buffers"]))
-    received = [p.detach().clone() for p in model.parameters()]
-    optimiser = torch.optim.SGD(model.parameters(), lr=TRAINING.lr)
-    for batch in stream(federation).batches(0, Phase(epochs=TRAINING.epochs)):
-        away = sum(((p - r) ** 2).sum() for p, r in zip(model.parameters(), received, strict=True))
-        loss = nn.functional.cross_entropy(model(batch["x"]), batch["y"]) + 0.5 / 2 * away  # EDIT: your formula
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    expected = TASK.layout.flatten(dict(model.named_parameters())).detach() - shared["theta"]
-    assert torch.allclose(one_round(@CLASS@(strength=0.5), federation, shared), expected, atol=1e-5)
-
-
-def test_without_strength_it_is_fedavg():  # EDIT: a case where your rule must equal a known one
-    federation, shared = clients(), TASK.init(3)
-    plain = one_round(Plain(), federation, shared)
-    assert torch.allclose(one_round(@CLASS@(strength=0), federation, shared), plain, atol=1e-6)
-
-
-def test_it_runs_and_learns():
-    algorithm = Algorithm(@CLASS@(), BySize(), Step(), name="@NAME@")
-    results = list(run(algorithm, TASK, clients(), rounds=10, training=TRAINING, executor="serial", eval_every=1))
-    first, last = results[0].evaluation.mean("loss"), results[-1].evaluation.mean("loss")
-    assert last < first
-
-
-def test_bad_values_are_refused():
-    with pytest.raises(FedchordError, match="@CLASS@: strength must be at least 0, got -1"):
-        @CLASS@(strength=-1)
-'''
-
-
-def write_method(name: str, to: str | Path = ".") -> tuple[Path, Path]:
-    """Write a rule file and its test into a folder; files that are there are never overwritten."""
-    module = module_name(name)
-    folder = Path(to)
-    rule, test = folder / f"{module}.py", folder / f"test_{module}.py"
-    for path in (rule, test):
-        require(not path.exists(), "new method", f"{path} is there already and is not overwritten")
-    _free(name, module)
-    words = {"@NAME@": name, "@CLASS@": "".join(word.capitalize() for word in module.split("_")), "@MODULE@": module}
+def write(kind: str, name: str, to: str | Path = ".") -> list[Path]:
+    """Write a package into a new folder `name` of a folder, whole or not at all; nothing is ever overwritten."""
+    owner, module, place = f"new {kind}", module_name(kind, name), Path(to) / name
+    taken = place.exists() or place.is_symlink()
+    require(not taken, owner, f"{place} is there already and is not overwritten")
+    _free(kind, name, module)
+    reason = blocked(place)
+    require(not reason, owner, f"{place} cannot be written ({reason})")
+    texts = _texts(kind, name, module)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, text in ((rule, RULE), (test, TEST)):
-            for mark, word in words.items():
-                text = text.replace(mark, word)
-            path.write_text(text)
+        with written(place) as beside:
+            for path, text in texts.items():
+                (beside / path).parent.mkdir(parents=True, exist_ok=True)
+                (beside / path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise FedchordError(f"new method: {folder} cannot be written ({error.strerror})") from None
-    return rule, test
+        raise FedchordError(f"{owner}: {place} cannot be written ({error.strerror})") from None
+    return [place / path for path in texts]
 
 
-def module_name(name: str) -> str:
-    """The file name of a method: my-rule becomes my_rule."""
+def _texts(kind: str, name: str, module: str) -> dict[str, str]:
+    """The files of a package by their path in it."""
+    made = KINDS[kind]
+    major, minor, *_ = __version__.split(".")
+    words = {
+        "NAME": name,
+        "MODULE": module,
+        "CLASS": "".join(word.capitalize() for word in module.split("_")),
+        "KEY": made.key,
+        "SECTION": made.section,
+        "GROUP": f"fedchord.{made.section}",
+        "ABOUT": made.about,
+        "FILE": made.file,
+        "NEEDED": f">={major}.{minor},<{major}.{int(minor) + 1}",  # below 1.0 a minor version may change interfaces
+    }
+    files = {
+        "pyproject.toml": "pyproject.toml.in",
+        "README.md": "README.md.in",
+        f"src/{module}/__init__.py": "init.py.in",
+        f"src/{module}/{made.file}.py": f"{kind}/code.in",
+        f"tests/test_{module}.py": f"{kind}/test.in",
+    }
+    templates = {path: (TEMPLATES / template).read_text(encoding="utf-8") for path, template in files.items()}
+    return {path: re.sub(r"@([A-Z]+)@", lambda mark: words[mark[1]], text) for path, text in templates.items()}
+
+
+def module_name(kind: str, name: str) -> str:
+    """The name of a package's module: my-rule becomes my_rule."""
     good = re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name)
     wanted = "small letters, digits and hyphens, starting with a letter"
-    require(good is not None, "new method", f"a name is made of {wanted}, got {name!r}")
+    require(good is not None, f"new {kind}", f"a name is made of {wanted}, got {name!r}")
     return name.replace("-", "_")
 
 
-def _free(name: str, module: str) -> None:
+def _free(kind: str, name: str, module: str) -> None:
     """Refuse names that already mean something."""
-    from fedchord.catalog import METHODS
+    from fedchord.cli.listing import sections
 
-    require(name not in METHODS, "new method", f"{name} is a method already; choose another name")
-    known = keyword.iskeyword(module) or importlib.util.find_spec(module) is not None
-    require(not known, "new method", f"{name} would hide Python's {module}; choose another name")
+    (section,) = sections(KINDS[kind].section)
+    known = {entry.name.partition(":")[0] for entry in section.entries}
+    require(name not in known, f"new {kind}", f"{name} is a {kind} already; choose another name")
+    hidden = keyword.iskeyword(module) or importlib.util.find_spec(module) is not None
+    require(not hidden, f"new {kind}", f"{name} would hide Python's {module}; choose another name")
+
+
+# -- the commands --------------------------------------------------------------------------------------------------
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and hyphens, such as my-rule.")]
+To = Annotated[Path, typer.Option(help="The folder in which the package's folder is made.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add `new` to the command line."""
-    new = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Start something of your own.")
+    new = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Start a package of your own.")
     new.callback()(lambda: None)
-    new.command("method")(new_method)
+    for kind in KINDS:
+        new.command(kind)(_command(kind))
     app.add_typer(new, name="new")
 
 
-def new_method(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and hyphens, such as my-rule.")],
-    to: Annotated[Path, typer.Option(help="The folder for the two files.")] = Path("."),
-) -> None:
-    """Write a client rule and its test, ready to be edited.
+def _command(kind: str) -> Callable[..., None]:
+    made = KINDS[kind]
+
+    def new(name: Name, to: To = Path(".")) -> None:
+        files = write(kind, name, to)
+        place = Path(to) / name
+        print(f"wrote {place}: {', '.join(str(file.relative_to(place)) for file in files)}")
+        print(f"try: python -m pytest {place}; then edit what is marked EDIT ({place / 'README.md'} says more)")
+
+    new.__doc__ = f"""{made.about} of your own, as a small package with its tests, ready to be edited.
 
     \b
-      fedchord new method my-rule
-      python -m pytest test_my_rule.py
+      fedchord new {kind} my-{made.file}
+      python -m pytest my-{made.file}
+      pip install -e my-{made.file}              then {made.key}=my-{made.file} names it, wherever you are
     """
-    rule, test = write_method(name, to)
-    print(f"wrote {rule} and {test}")
-    print(f"try: python -m pytest {test}; then edit what is marked EDIT in both")
+    return new

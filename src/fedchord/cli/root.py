@@ -124,7 +124,8 @@ def demo(
 @app.command("list")
 def list_names(
     what: Annotated[
-        str, typer.Argument(metavar="[WHAT]", help="methods, mixings, servers, data, splits, models, keys or all.")
+        str,
+        typer.Argument(metavar="[WHAT]", help="methods, mixings, servers, data, splits, models, loggers, keys or all."),
     ] = "all",
 ) -> None:
     """List what can be named, with parameters and their defaults.

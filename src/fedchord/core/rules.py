@@ -243,6 +243,11 @@ class Algorithm:
         )
 
     @property
+    def title(self) -> str:
+        """The name, or that of the client rule where there is none."""
+        return self.name or _name(self.client)
+
+    @property
     def outcome(self) -> str:
         """ "model", or "samples" where the server ends with a synthetic data set."""
         return "samples" if isinstance(self.client, SamplesRule) else "model"

@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fedchord import rng
+from fedchord import notebook, rng
 from fedchord.check import RowsMissing, one_of, require
 from fedchord.core.inputs import Block, Inputs
 from fedchord.data.augment import Pictures
@@ -58,6 +58,11 @@ class DataSet:
         """Whether numbers are predicted, not classes."""
         return self.columns["y"].is_floating_point()
 
+    def __repr__(self) -> str:
+        rows = f"{notebook.counted(len(self.columns['y']), 'row')} of {notebook.shape(self.columns['x'].shape[1:])}"
+        groups = "" if self.groups is None else f", {notebook.counted(len(self.groups.unique()), 'group')}"
+        return f"DataSet({notebook.one_line(self.name)}: {rows}, {notebook.counted(self.classes, 'class')}{groups})"
+
 
 @dataclass(frozen=True)
 class Federation:
@@ -84,6 +89,22 @@ class Federation:
     target: tuple[float, float] | None = None
     declared: Inputs | None = None
     """What `inputs` is where the rows are not here to tell."""
+
+    def __repr__(self) -> str:
+        return f"Federation({notebook.one_line(self.name)}: {self._size})"
+
+    def _repr_html_(self) -> str:
+        """Sizes and, of up to a hundred clients, the split as a picture and a table."""
+        from fedchord.data.page import page  # here, since it is made of federations
+
+        return page(self, self._size)
+
+    @property
+    def _size(self) -> str:
+        """Clients, rows and classes in words."""
+        rows = sum(len(part.rows) for part in (self.train, self.validation, self.test))
+        parts = {"client": self.num_clients, "row": rows, "class": self.classes}
+        return ", ".join(notebook.counted(number, what) for what, number in parts.items())
 
     @property
     def num_clients(self) -> int:

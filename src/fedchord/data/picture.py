@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedchord.check import require
 from fedchord.data.federation import Federation
+from fedchord.notebook import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 # Up to this many clients (and classes) a dot per client and class can be told apart; above it, colours of a map.
 _DOTS, _DOT_CLASSES = 50, 40
+_LETTERS = 24
 _FORMATS = (".png", ".pdf", ".svg")
 _INK, _GRID = "#1f4e79", "#d9d9d9"
 _SHADES = ("#c6dbef", "#4292c6", "#08306b")
@@ -42,14 +44,19 @@ def picture_file(owner: str, path: str | Path) -> Path:
 
 
 def split_picture(federation: Federation, path: str | Path) -> None:
-    """Write a picture of the split: the clients' sizes above, and the classes of each client below.
+    """Write a picture of the split: the clients' sizes above, and the classes of each client below."""
+    file = picture_file("split_picture", path)
+    split_figure(federation).savefig(file, dpi=150)
+
+
+def split_figure(federation: Federation) -> Figure:
+    """The picture of the split.
 
     Few clients are drawn as dots whose areas are row counts. Many clients are drawn as a map of each client's class
     shares, sorted by their largest class, since their order means nothing.
     """
     from matplotlib.figure import Figure  # here, so that importing fedchord does not load matplotlib
 
-    file = picture_file("split_picture", path)
     counts = class_counts(federation)
     few = len(counts) <= _DOTS and federation.classes <= _DOT_CLASSES
     width = min(12.0, 3.5 + 0.28 * len(counts)) if few else 10.0
@@ -60,7 +67,7 @@ def split_picture(federation: Federation, path: str | Path) -> None:
     classes = figure.add_subplot(grid[1], sharex=sizes)
     (_dots if few else _map)(figure, sizes, classes, counts, federation)
     _dress(sizes, classes, counts, federation)
-    figure.savefig(file, dpi=150)
+    return figure
 
 
 def _dots(figure: Figure, sizes: Axes, classes: Axes, counts: NDArray[np.int64], federation: Federation) -> None:
@@ -75,12 +82,18 @@ def _dots(figure: Figure, sizes: Axes, classes: Axes, counts: NDArray[np.int64],
     )
     classes.grid(color=_GRID, linewidth=0.6)
     classes.set_axisbelow(True)
-    names = federation.client_names
+    names = [_short(name) for name in federation.client_names]
     ticks: Any = range(len(counts))
     crowded = max(len(name) for name in names) * len(counts) > 90
-    classes.set_xticks(ticks, names, rotation=90 if crowded else 0)
+    classes.set_xticks(ticks, names, rotation=90 if crowded else 0, parse_math=False)
     classes.set_xlabel("client")
     sizes.bar(range(len(counts)), counts.sum(axis=1), color=_INK, width=0.7)
+
+
+def _short(name: str) -> str:
+    """A name that leaves room for the picture."""
+    line = one_line(name)
+    return line if len(line) <= _LETTERS else f"{line[: _LETTERS - 3]}..."
 
 
 def _round(amount: float) -> int:
@@ -113,10 +126,11 @@ def _dress(sizes: Axes, classes: Axes, counts: NDArray[np.int64], federation: Fe
     """What both kinds of picture have: title, limits, ticks."""
     held = np.count_nonzero(counts, axis=1)
     sizes.set_title(
-        f"{federation.name}: {len(counts)} clients, {counts.sum()} rows, "
+        f"{_short(federation.name)}: {len(counts)} clients, {counts.sum()} rows, "
         f"{held.min()} to {held.max()} of {federation.classes} classes per client",
         loc="left",
         fontsize=10,
+        parse_math=False,  # a name with $ in it is no formula
     )
     sizes.set_ylabel("rows")
     sizes.set_ylim(bottom=0)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedchord import notebook
 from fedchord.tensors import owners
 
 
@@ -30,6 +31,9 @@ class Ragged:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        return f"Ragged({notebook.counted(len(self), 'client')}, {notebook.counted(len(self.rows), 'row')})"
 
     @cached_property
     def _bounds(self) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedchord import check
+from fedchord import check, notebook
 from fedchord.core.round import Plan, close_round, open_round, open_run
 from fedchord.core.rules import Algorithm, ServerState
 from fedchord.core.task import Task
@@ -35,6 +35,13 @@ class RoundResult:
     work: Work
     state: ServerState
     memory: ClientMemory
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.round}: {self._words()})"
+
+    def _words(self) -> str:
+        """The round in a few words."""
+        return f"{notebook.counted(len(self.cohort), 'client')}, {self.seconds:.2g} s"
 
 
 def simulate(

@@ -7,13 +7,14 @@ executor, in groups of clients that share a model, on one thread each, so that e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from fedchord import notebook
 from fedchord.check import fail, require
 from fedchord.core.objective import PLAIN
 from fedchord.core.task import Task
@@ -45,9 +46,32 @@ class Evaluation:
     per_client: dict[str, Tensor]
     clients: tuple[int, ...]
 
+    def __repr__(self) -> str:
+        means = ", ".join(f"{notebook.one_line(name)} {notebook.value(self.mean(name))}" for name in self.metrics)
+        return f"Evaluation({self._where}: {means})"
+
+    def _repr_html_(self) -> str:
+        """The metrics over clients as a table."""
+        return f"<div>{notebook.paragraph(self._where)}{metrics_table(self.metrics)}</div>"
+
+    @property
+    def _where(self) -> str:
+        """After which round, on whose rows."""
+        rows = f"{self.protocol.get('split', 'test')} rows of {notebook.counted(len(self.clients), 'client')}"
+        return f"round {self.protocol.get('round', '?')}, {rows}"
+
     def mean(self, metric: str) -> float:
         """The plain mean of a metric over the evaluated clients."""
         return self.metrics[metric]["mean"]
+
+
+COLUMNS = {"mean": "mean", "std": "std", "worst10": "worst tenth", "best10": "best tenth", "pooled": "pooled"}
+
+
+def metrics_table(metrics: Mapping[str, Mapping[str, float | None]]) -> str:
+    """Metrics over clients in HTML."""
+    rows = [[name, *(notebook.value(row.get(column)) for column in COLUMNS)] for name, row in metrics.items()]
+    return notebook.table(["metric", *COLUMNS.values()], rows)
 
 
 def evaluate(

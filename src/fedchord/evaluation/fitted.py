@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fedchord import notebook
 from fedchord.check import fail, require
 from fedchord.core.rules import LINE, Line, ServerState
 from fedchord.engine.memory import ClientMemory
@@ -29,6 +30,11 @@ class Fitted:
     work: Work
     state: ServerState
     memory: ClientMemory
+
+    def __repr__(self) -> str:
+        algorithm, federation = self.work.algorithm, self.work.federation
+        what = notebook.one_line(f"{algorithm.title} on {federation.name}")
+        return f"Fitted({what} after round {self.state.round}: {notebook.counted(federation.num_clients, 'client')})"
 
     @staticmethod
     def of(result: RoundResult) -> Fitted:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedchord import notebook
 from fedchord.check import require
 from fedchord.core.rules import LINE, Line
 from fedchord.data.federation import Federation
@@ -53,6 +54,12 @@ class Sweep:
     """Which clients have two models; the others' rows are constant."""
     validation_loss: Tensor | None = None
     """The loss on the validation rows, which decides between lam whose metric is the same."""
+
+    def __repr__(self) -> str:
+        best, values = self.best_mean()
+        where = f"{notebook.counted(len(self.clients), 'client')} at {notebook.counted(len(self.lambdas), 'lambda')}"
+        mean = notebook.value(float(values.nanmean()))
+        return f"Sweep({notebook.one_line(self.metric)} of {where}: best mean {mean} at {best:g})"
 
     @property
     def mean(self) -> Tensor:

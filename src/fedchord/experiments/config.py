@@ -32,7 +32,7 @@ FREE = (*RULES, "client", "model")
 """The keys whose parameters are free: client.x reach the method's client rule, model.x a model of your own."""
 CODE = {"method": "method", "mixing": "mixing", "server": "server", "model": "model", "data": "source"}
 """The keys that can name code of your own or of a package, and the kind of code."""
-INDIFFERENT = frozenset({"out", "executor", "workers", "device", "eval_every", "checkpoint_every", "data.root"})
+INDIFFERENT = frozenset({"out", "executor", "workers", "device", "eval_every", "checkpoint_every", "data.root", "log"})
 """Keys that do not change the result."""
 CLIENTS = 20
 """How many clients rows are split to unless it is said."""
@@ -244,7 +244,7 @@ def about() -> dict[str, tuple[Any, str]]:
 def check_key(key: str) -> None:
     """Refuse a key that no run has."""
     if key not in KEYS and not _is_free(key):
-        raise unknown("key", key, KEYS)
+        raise unknown("key", key, KEYS, "fedchord list keys")
 
 
 def _is_free(key: str) -> bool:

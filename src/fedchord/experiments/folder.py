@@ -8,6 +8,7 @@ summary-N.json   the results after N rounds, of a run that was made longer since
 checkpoints/     where the run can go on
 synthetic.npz    the final set of a method that ends with samples; grid.png shows it, rows are classes
 snapshots/       its sets at evaluations
+tensorboard/     the numbers of the rounds once more, for TensorBoard (log=tensorboard)
 """
 
 from __future__ import annotations

@@ -230,6 +230,9 @@ class Execution:
     eval_every: int | None = key(None, "rounds between evaluations; 0 is only the last (default: about 50 in all)")
     checkpoint_every: int = key(10, "rounds between checkpoints; 0 is only the last")
     out: str | None = key(None, "the folder of the run (default: nothing is written)")
+    log: tuple[str, ...] | None = key(
+        None, "who is told of every round: tensorboard, loggers of your own, FILE.py:NAME, or none (default: none)"
+    )
 
 
 def key_of(part: Field[Any]) -> str:
@@ -268,6 +271,9 @@ def typed(part: Field[Any], value: Any) -> Any:
         return None if found == LAMBDAS else found  # the same as not to say it
     elif name == "metrics":
         return _metrics(value) or None  # none is the same as not to say it
+    elif name == "log":
+        names = _words(key, value, " such as tensorboard,my_log.py:Log")
+        return tuple(name for name in names if name != "none") or None
     elif kind == "tuple[str, ...]":
         return _words(key, value) or None
     elif name == "newcomers":

@@ -52,7 +52,7 @@ class OwnConfig:
     @property
     def method(self) -> str:
         """The name of the algorithm, or of its client rule."""
-        return self.algorithm.name or type(self.algorithm.client).__name__
+        return self.algorithm.title
 
     @property
     def parameters(self) -> tuple[tuple[str, Scalar], ...]:

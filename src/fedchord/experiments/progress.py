@@ -1,11 +1,15 @@
-"""How far a run is: a bar in a terminal, a few plain lines elsewhere, or nothing."""
+"""How far a run is: a bar in a terminal, a line in a notebook, a few plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from typing import TYPE_CHECKING, Protocol, TextIO
+import uuid
+from html import escape
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from fedchord import notebook
 
 if TYPE_CHECKING:
     import rich.progress
@@ -59,8 +63,7 @@ class Lines:
         if round % every and round != self._rounds:
             return
         measured = "" if value is None else f": {metric} {value:.4f}"
-        left = (time.perf_counter() - self._start) / max(1, round - self._done) * (self._rounds - round)
-        rest = f", about {duration(left)} left" if round < self._rounds else ""
+        rest = left(self._start, self._done, round, self._rounds)
         self.say(f"{self._unit} {round} of {self._rounds}{measured}{rest}")
 
     def say(self, line: str) -> None:
@@ -114,6 +117,57 @@ class Bar:
             self._bar = None
 
 
+class Cell:
+    """A bar and a line in a notebook, drawn anew in their place; ten times a second at the most."""
+
+    OFTEN = 0.1
+
+    def __init__(self, shell: Any) -> None:
+        self._shell, self._id, self._drawn = shell, "", 0.0
+        self._label, self._unit, self._metric = "", "round", ""
+        self._rounds = self._done = self._round = 0
+        self._start = 0.0
+
+    def begin(self, label: str, rounds: int, done: int = 0, unit: str = "round") -> None:
+        self.end()
+        self._label, self._rounds, self._unit, self._metric = label, rounds, unit, ""
+        self._done = self._round = done
+        self._start, self._id = time.perf_counter(), uuid.uuid4().hex
+        self._draw(left(self._start, done, done, rounds), update=False)
+
+    def update(self, round: int, metric: str = "", value: float | None = None) -> None:
+        self._round = round
+        self._metric = self._metric if value is None else f", {metric} {value:.4f}"
+        if time.perf_counter() - self._drawn >= self.OFTEN:
+            self._draw(left(self._start, self._done, round, self._rounds))
+
+    def say(self, line: str) -> None:
+        print(line, flush=True)
+
+    def end(self) -> None:
+        if self._id:
+            took = duration(time.perf_counter() - self._start)
+            self._draw(f", {took}" if self._round == self._rounds else f", stopped after {took}")
+            self._id = ""
+
+    def _draw(self, rest: str, update: bool = True) -> None:
+        line = f"{self._label}: {self._unit} {self._round} of {self._rounds}{self._metric}{rest}"
+        bar = f'<progress value="{self._round}" max="{self._rounds}"></progress>'
+        drawn = {"text/plain": line, "text/html": f"<div>{bar} {escape(line)}</div>"}
+        self._shell.display_pub.publish(drawn, transient={"display_id": self._id}, update=update)
+        self._drawn = time.perf_counter()
+
+
+def picked(asked: Progress | bool | None) -> Progress | None:
+    """What `fedchord.run` shows: in a notebook a line unless told otherwise, elsewhere nothing unless asked for."""
+    if asked is not None and not isinstance(asked, bool):
+        return asked
+    shell = notebook.shell()
+    if asked is False or (asked is None and shell is None):
+        return None
+    return for_stream() if shell is None else Cell(shell)
+
+
 def for_stream(stream: TextIO | None = None) -> Progress:
     """A bar if the stream (standard error unless given) is a terminal, else plain lines."""
     stream = stream or sys.stderr
@@ -121,6 +175,14 @@ def for_stream(stream: TextIO | None = None) -> Progress:
         return Lines(stream)
     bar = Bar(stream)
     return Lines(stream) if bar._console.is_dumb_terminal else bar
+
+
+def left(start: float, done: int, round: int, rounds: int) -> str:
+    """How long the rest will take, in words, by what the rounds since `done` took; nothing where that is not known."""
+    if not done < round < rounds:
+        return ""
+    seconds = (time.perf_counter() - start) / (round - done) * (rounds - round)
+    return f", about {duration(seconds)} left"
 
 
 def duration(seconds: float) -> str:

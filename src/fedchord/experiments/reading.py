@@ -222,3 +222,14 @@ def _line(text: str) -> Line | None:
     except ValueError:
         return None
     return line if isinstance(line, dict) and isinstance(line.get("round"), int) else None
+
+
+def flat(line: Line, above: str = "") -> dict[str, float]:
+    """The numbers of a line by their path, such as metrics/top1/mean; texts, lists and what is undefined stay out."""
+    found: dict[str, float] = {}
+    for key, value in line.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{above}{key}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[f"{above}{key}"] = float(value)
+    return found

@@ -18,9 +18,10 @@ from fedchord.evaluation.evaluate import checked
 from fedchord.experiments.config import INDIFFERENT, RunConfig
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.length import claimed
+from fedchord.experiments.loggers import Logger, made
 from fedchord.experiments.own import OwnConfig
 from fedchord.experiments.parts import Parts
-from fedchord.experiments.progress import Progress, Silent
+from fedchord.experiments.progress import Progress, Silent, picked
 from fedchord.experiments.session import Report, Run
 from fedchord.metrics import Metric, check_kind, register
 from fedchord.synthetic.learn import Judge
@@ -46,7 +47,8 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     report: Report | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    loggers: Sequence[Logger] = (),
 ) -> Run:
     """The run that the command makes, of your own objects: iterate over it, or call `finish`.
 
@@ -54,7 +56,9 @@ def run(
     points of the lambda sweep. `metrics` are names, or names with functions of your own, {"top1": None, "cost": cost},
     of one client's scores (n, L) and labels (more is better; see `metrics.register`). With `out` everything is written
     to that folder, for tables, compare and plots; with `resume` an interrupted run of the same objects goes on there,
-    to the bit-identical result, and with more `rounds` than it had a finished one does.
+    to the bit-identical result, and with more `rounds` than it had a finished one does. `progress` (True, False) shows
+    how far the run is; a notebook shows it unless told not to. `loggers` are told of every round
+    (`experiments.loggers.Logger`: begin, round, end).
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
@@ -78,7 +82,7 @@ def run(
         None if out is None else str(out),
     )
     config.plan().size(federation.num_clients)
-    return Run(Parts(config, work, asked, metrics=names), resume, report, progress)
+    return Run(Parts(config, work, asked, metrics=names), resume, report, picked(progress), loggers)
 
 
 def _metrics(asked: Sequence[str] | Mapping[str, Metric | None] | None) -> tuple[str, ...] | None:
@@ -104,7 +108,8 @@ def execute(
         say(f"{folder.path} is finished; nothing was changed")
         return folder.read_summary()
     pick_device(config.device)
-    return Run(Parts.build(config), resume, report, progress).finish()
+    loggers = made(config.log or (), config.out)
+    return Run(Parts.build(config), resume, report, progress, loggers).finish()
 
 
 def resume(

@@ -7,11 +7,12 @@ up: all in the workers of one executor.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fedchord import notebook
 from fedchord.check import FedchordError, require
 from fedchord.core.round import open_run
 from fedchord.core.rules import SamplesRule, ServerState
@@ -21,30 +22,19 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult, rounds_of
 from fedchord.evaluation.evaluate import Evaluation
 from fedchord.evaluation.fitted import Fitted
+from fedchord.experiments import shown
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.interrupts import Stopped, interrupts
 from fedchord.experiments.length import change, claimed, settled
+from fedchord.experiments.loggers import Logger, Loggers
 from fedchord.experiments.parts import Parts, headline
 from fedchord.experiments.progress import Progress, Silent
 from fedchord.experiments.reading import Line
+from fedchord.experiments.round import Round
 from fedchord.experiments.summary import round_line, summarise
-from fedchord.synthetic.set import SyntheticSet, drawn
+from fedchord.synthetic.set import drawn
 
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Round(RoundResult):
-    """One finished round of a run; `evaluation` is there in the rounds that were evaluated, `samples` with it where the
-    outcome is a synthetic set."""
-
-    evaluation: Evaluation | None = None
-    samples: SyntheticSet | None = None
-
-    @property
-    def fitted(self) -> Fitted:
-        """The federation as this round left it."""
-        return Fitted.of(self)
 
 
 class Run:
@@ -54,7 +44,12 @@ class Run:
     """
 
     def __init__(
-        self, parts: Parts, resume: bool = False, report: Report | None = None, progress: Progress | None = None
+        self,
+        parts: Parts,
+        resume: bool = False,
+        report: Report | None = None,
+        progress: Progress | None = None,
+        loggers: Iterable[Logger] = (),
     ) -> None:
         ends, tests = parts.algorithm.outcome, len(parts.federation.test.rows)
         name = parts.federation.name
@@ -65,6 +60,7 @@ class Run:
         self.evaluation: Evaluation | None = None
         self._shown = progress or Silent()
         self._say = report or self._shown.say
+        self._loggers = Loggers(loggers, self._say if report or progress else None)
         self._folder = RunFolder(parts.config.out) if parts.config.out else None
         self._every: int = parts.config.choices()["eval_every"]
         marks = (parts.config.fingerprint(), parts.config.course()) if self._folder else ()
@@ -76,6 +72,23 @@ class Run:
         self._before, self._start, self._warned = 0.0, time.perf_counter(), False
         self._paced = False  # whether lines of an earlier stretch were measured as often as now
         self._reached: Fitted | None = None
+
+    def __repr__(self) -> str:
+        measured = shown.first(shown.latest(self._lines, self.summary))
+        return f"Run({notebook.one_line(self._title)}: {self._state}{measured and f', {measured}'})"
+
+    def _repr_html_(self) -> str:
+        """Where the run stands: its metrics and the curve of the first."""
+        return shown.page(self._title, self._state, self._lines, self.summary)
+
+    @property
+    def _title(self) -> str:
+        return f"{self.parts.algorithm.title} on {self.parts.federation.name}"
+
+    @property
+    def _state(self) -> str:
+        begun = "to go on" if self._going_on else "not started"
+        return shown.state(self._lines, self.summary, self.parts.config.rounds) or begun
 
     def __iter__(self) -> Iterator[Round]:
         return self._session(lambda: False)
@@ -109,9 +122,11 @@ class Run:
                 change(folder, parts, Fitted(parts.work, state, memory))
                 self._held = parts.config.rounds
             if folder and self._going_on and folder.finished:
+                self._lines = logged
                 self._read(state, memory)
                 return
-            self._shown.begin(parts.algorithm.name, parts.config.rounds, state.round)
+            self._shown.begin(parts.algorithm.title, parts.config.rounds, state.round)
+            self._loggers.open(lambda: self._facts(state.round))
             yield from self._rounds(state, memory, logged, asked)
         except FedchordError:
             if folder and not self._going_on and not self._lines:
@@ -119,6 +134,7 @@ class Run:
             raise
         finally:
             self._going_on = True  # what comes next goes on from here
+            self._loggers.close()
             if folder:
                 folder.lock.give_back()
             self._shown.end()
@@ -218,6 +234,7 @@ class Run:
             self._folder.add_round(line)
             if done.samples is not None:
                 self._folder.add_snapshot(done.samples, done.round)
+        self._loggers.round(line)
         metric = headline(tuple(done.evaluation.metrics)) if done.evaluation else ""
         self._shown.update(done.round, metric, done.evaluation.mean(metric) if done.evaluation else None)
 
@@ -237,6 +254,7 @@ class Run:
         summary = summarise(parts, evaluation, swept, self._lines, self._elapsed(), late, looked, held)
         if self._folder:
             self._folder.write_summary(summary)
+        self._loggers.end(summary)
         self.summary, self.fitted, self.evaluation = summary, fitted, evaluation
 
     def _read(self, state: ServerState, memory: ClientMemory) -> None:
@@ -269,6 +287,11 @@ class Run:
             if len(kept) < done:
                 lost = f"{self._folder.rounds} has lost rounds {len(kept) + 1} to {done}"
                 self._say(f"{lost}; the results are not affected")
+
+    def _facts(self, done: int) -> dict[str, Any]:
+        """What loggers are told at the beginning."""
+        config = self.parts.config
+        return {"config": config.values(), "out": config.out, "rounds": config.rounds, "done": done}
 
     def _elapsed(self) -> float:
         return self._before + time.perf_counter() - self._start

@@ -225,8 +225,7 @@ def _named(values: Tensor) -> dict[str, float | None]:
 
 def method_line(algorithm: Algorithm) -> str:
     """The method and its three rules with their parameters."""
-    name = algorithm.name or type(algorithm.client).__name__
-    return f"{name}: {algorithm.client!r}, {algorithm.mixing!r}, {algorithm.server!r}"
+    return f"{algorithm.title}: {algorithm.client!r}, {algorithm.mixing!r}, {algorithm.server!r}"
 
 
 def versions() -> dict[str, str]:

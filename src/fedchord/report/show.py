@@ -79,6 +79,7 @@ def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
     up, down = (sent[way] / 1e6 for way in ("up_per_round", "down_per_round"))
     lines.append(f"{seconds['total']:.1f} s; {up:.3g} MB up and {down:.3g} MB down a round.")
     sets = ", synthetic.npz, snapshots/" if summary.get("synthetic") else ""
+    sets += ", tensorboard/" if "tensorboard" in (summary["config"].get("log") or ()) else ""
     written = f"{out}: config.toml, rounds.jsonl, summary.json, checkpoints/{sets}" if out else ""
     return [*lines, f"Kept in {written}." if out else "Nothing was kept; add out=FOLDER to keep the run."]
 

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from fedchord import rng
+from fedchord import notebook, rng
 from fedchord.check import fail, require, whole
 from fedchord.core.objective import Batch
 from fedchord.core.rules import SamplesRule
@@ -71,6 +71,10 @@ class SyntheticSet:
         expected = torch.arange(self.classes).repeat_interleave(rows // self.classes)
         ordered = torch.equal(self.y, expected)
         require(ordered, owner, f"every class must have {rows // self.classes} rows, ordered class by class")
+
+    def __repr__(self) -> str:
+        samples = f"{notebook.counted(self.spc, 'sample')} of {notebook.shape(self.shape)}"
+        return f"SyntheticSet({notebook.counted(self.classes, 'class')} x {samples})"
 
     @property
     def spc(self) -> int:
@@ -148,7 +152,7 @@ def drawn(fitted: Fitted) -> SyntheticSet:
         raise fail(OWNER, f"{type(rule).__name__} ends with a model, not with samples")
     batch = rule.synthesise(work.task, state.broadcast, rng.key(work.seed, "synthesise", state.round))
     x, y = batch["x"].detach().cpu(), batch["y"].cpu()
-    owner, inputs = work.algorithm.name or type(rule).__name__, work.task.inputs or work.federation.inputs
+    owner, inputs = work.algorithm.title, work.task.inputs or work.federation.inputs
     shape = tuple(x.shape[1:])
     require(shape == inputs.shape, owner, f"samples must have the shape {inputs.shape} of the data, got {shape}")
     return SyntheticSet(x, y, inputs.low, inputs.high, work.federation.classes, owner)

@@ -89,7 +89,7 @@ class Contract:
 
     def task(self) -> Task:
         """The model it is tested with; a rule that makes examples is told what one is."""
-        name = self.algorithm().name
+        name = self.algorithm().name.partition(" ")[0]
         network = GENERATIVE.get(catalog.METHODS[name].model if name in catalog.METHODS else "")
         make = (lambda: TwoNN(6, 5, CLASSES)) if network is None else lambda: network(SHAPE, 3, width=4, latent=3)
         return Task(make, inputs=Inputs(SHAPE, CLASSES, -3.0, 3.0))
