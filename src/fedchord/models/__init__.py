@@ -23,7 +23,7 @@ from fedchord.models.leafconv import LeafConvNet
 from fedchord.models.linear import LogisticRegression, TwoNN
 from fedchord.models.lstm import StackedLSTM
 from fedchord.models.mobilenet import MobileNet
-from fedchord.models.own import build_own, check_own
+from fedchord.models.own import build_own, check_own, own_arguments
 from fedchord.models.parts import image
 from fedchord.models.resnet import ResNet
 from fedchord.models.small import SmallConvNet
@@ -43,6 +43,7 @@ __all__ = [
     "LeafConvNet",
     "LogisticRegression",
     "MobileNet",
+    "Recipe",
     "ResNet",
     "SmallConvNet",
     "StackedLSTM",
@@ -54,78 +55,99 @@ __all__ = [
     "check_name",
     "check_own",
     "masked",
+    "own_arguments",
+    "recipe",
 ]
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """A network before it is built: its class, or a function that makes it, and the arguments."""
+
+    kind: Callable[..., nn.Module]
+    arguments: Mapping[str, Any]
+
+    def build(self) -> nn.Module:
+        """The network, its weights drawn from torch's global generator."""
+        return self.kind(**self.arguments)
+
+
+Make = Callable[..., Recipe]
+
+
+@dataclass(frozen=True)
 class Entry:
-    """How a model is built from a shape and a number of classes, and a shape and number to show it with.
+    """How a model is made from a shape and a number of classes, and a shape and number to show it with.
 
     One that `bends` also takes a width, an activation and a spectral head by name.
     """
 
-    make: Callable[..., nn.Module]
+    make: Make
     shape: Shape = (1, 28, 28)
     classes: int = 10
     bends: bool = False
 
 
-def _logreg(shape: Shape, classes: int) -> nn.Module:
-    return LogisticRegression(math.prod(shape), classes)
+def _logreg(shape: Shape, classes: int) -> Recipe:
+    return Recipe(LogisticRegression, {"inputs": math.prod(shape), "classes": classes})
 
 
-def _twonn(shape: Shape, classes: int) -> nn.Module:
-    return TwoNN(math.prod(shape), classes=classes)
+def _twonn(shape: Shape, classes: int) -> Recipe:
+    return Recipe(TwoNN, {"inputs": math.prod(shape), "classes": classes})
 
 
-def _sided(kind: Callable[[int, tuple[int, int], int], nn.Module], name: str) -> Callable[[Shape, int], nn.Module]:
+def _sided(kind: Callable[..., nn.Module], name: str) -> Make:
     """A network whose layers depend on the sides of its images."""
 
-    def make(shape: Shape, classes: int) -> nn.Module:
+    def make(shape: Shape, classes: int, **options: Any) -> Recipe:
         channels, height, width = image(name, shape)
-        return kind(channels, (height, width), classes)
+        return Recipe(kind, {"channels": channels, "size": (height, width), "classes": classes, **options})
 
     return make
 
 
-def _small(shape: Shape, classes: int, **options: Any) -> nn.Module:
-    channels, height, width = image("SmallConvNet", shape)
-    return SmallConvNet(channels, (height, width), classes, **options)
+def _resnet(depth: int) -> Make:
+    def make(shape: Shape, classes: int, **options: Any) -> Recipe:
+        channels = image("ResNet", shape)[0]
+        return Recipe(ResNet, {"channels": channels, "classes": classes, "depth": depth, **options})
+
+    return make
 
 
-def _resnet(depth: int) -> Callable[..., nn.Module]:
-    return lambda shape, classes, **options: ResNet(image("ResNet", shape)[0], classes, depth, **options)
+def _mobilenet(plan: str) -> Make:
+    def make(shape: Shape, classes: int) -> Recipe:
+        return Recipe(MobileNet, {"channels": image("MobileNet", shape)[0], "classes": classes, "plan": plan})
+
+    return make
 
 
-def _mobilenet(plan: str) -> Callable[[Shape, int], nn.Module]:
-    return lambda shape, classes: MobileNet(image("MobileNet", shape)[0], classes, plan)
+def _efficientnet(shape: Shape, classes: int, weights: str | None = None) -> Recipe:
+    given = {} if weights is None else {"weights": weights}
+    return Recipe(EfficientNetB0, {"classes": classes, "channels": image("EfficientNetB0", shape)[0], **given})
 
 
-def _efficientnet(shape: Shape, classes: int, weights: str | None = None) -> nn.Module:
-    return EfficientNetB0(classes, image("EfficientNetB0", shape)[0], weights=weights)
-
-
-def _m5(shape: Shape, classes: int) -> nn.Module:
+def _m5(shape: Shape, classes: int) -> Recipe:
     samples(shape)
-    return M5(classes)
+    return Recipe(M5, {"classes": classes})
 
 
-def _lstm(embedding: int, steps: str) -> Callable[[Shape, int], nn.Module]:
+def _lstm(embedding: int, steps: str) -> Make:
     """The vocabulary is the classes: the next token is one of the tokens."""
 
-    def make(shape: Shape, classes: int) -> nn.Module:
+    def make(shape: Shape, classes: int) -> Recipe:
         require(len(shape) == 1, "StackedLSTM", f"needs token ids of shape (length,), got {shape}")
-        return StackedLSTM(classes, classes, embedding, steps=steps)
+        sizes = {"vocabulary": classes, "classes": classes, "embedding": embedding}
+        return Recipe(StackedLSTM, {**sizes, "steps": steps})
 
     return make
 
 
-def _encoder(pool: str) -> Callable[[Shape, int, str], nn.Module]:
-    def make(shape: Shape, classes: int, folder: str) -> nn.Module:
+def _encoder(pool: str) -> Make:
+    def make(shape: Shape, classes: int, folder: str) -> Recipe:
         require(len(shape) == 1, "TextEncoder", f"needs token ids of shape (length,), got {shape}")
-        return TextEncoder(folder, classes, pool)
+        return Recipe(TextEncoder, {"folder": folder, "classes": classes, "pool": pool})
 
     return make
 
@@ -134,7 +156,7 @@ MODELS: dict[str, Entry] = {
     "logreg": Entry(_logreg),
     "twonn": Entry(_twonn),
     "twocnn": Entry(_sided(TwoCNN, "TwoCNN")),
-    "smallconv": Entry(_small, bends=True),
+    "smallconv": Entry(_sided(SmallConvNet, "SmallConvNet"), bends=True),
     "resnet9": Entry(_resnet(9), (3, 32, 32), 100, bends=True),
     "resnet10": Entry(_resnet(10), (3, 32, 32), bends=True),
     "resnet18": Entry(_resnet(18), (3, 32, 32), bends=True),
@@ -149,7 +171,7 @@ MODELS: dict[str, Entry] = {
     "lstm-words-200": Entry(_lstm(200, "all"), (10,), 10_000),
 }
 
-PRETRAINED: dict[str, Callable[[Shape, int, str], nn.Module]] = {
+PRETRAINED: dict[str, Make] = {
     "efficientnet-b0": _efficientnet,
     "encoder": _encoder("first"),
     "encoder-mean": _encoder("mean"),
@@ -180,14 +202,20 @@ def build(name: str, shape: Shape, classes: int, options: Mapping[str, Any] | No
 
     `efficientnet-b0:FILE` and `encoder:FOLDER` read pretrained weights.
     """
+    return recipe(name, shape, classes, options).build()
+
+
+def recipe(name: str, shape: Shape, classes: int, options: Mapping[str, Any] | None = None) -> Recipe:
+    """The class and the arguments that `build` builds."""
     check_name(name)
     sides = tuple(int(side) for side in shape)
     if not sides or min(sides) < 1:
         raise fail(name, f"shape must be sides of at least 1, got {sides}")
     whole(name, "classes", classes, low=1)
     kind, colon, path = name.partition(":")
+    width = {"width": int(path)} if colon and path.isdecimal() else {}
     if kind in GENERATIVE:
-        return GENERATIVE[kind](sides, classes, **({"width": int(path)} if colon else {}))
+        return Recipe(GENERATIVE[kind], {"shape": sides, "classes": classes, **width})
     if kind in MODELS and MODELS[kind].bends:
-        return MODELS[kind].make(sides, classes, **({"width": int(path)} if colon else {}), **(options or {}))
+        return MODELS[kind].make(sides, classes, **width, **(options or {}))
     return PRETRAINED[kind](sides, classes, path) if colon else MODELS[name].make(sides, classes)

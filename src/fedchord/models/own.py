@@ -34,11 +34,9 @@ def check_own(name: str, arguments: Mapping[str, Any]) -> None:
 
 def build_own(name: str, arguments: Mapping[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:
     """The module, for inputs of a shape and a number of classes."""
-    takes, _ = _parameters(name)
-    facts = {"classes": classes, "inputs": math.prod(shape), "shape": shape}
-    facts = {key: value for key, value in facts.items() if key in takes}
+    every = own_arguments(name, arguments, shape, classes)
     try:
-        module = plugins.find("model", name)(**(facts | dict(arguments)))
+        module = plugins.find("model", name)(**every)
     except Exception as error:
         raise plugins.failed(name, plugins.path_of(name), error) from None
     require(isinstance(module, nn.Module), name, f"must build an nn.Module, got {type(module).__name__}")
@@ -48,6 +46,13 @@ def build_own(name: str, arguments: Mapping[str, Any], shape: tuple[int, ...], c
             advice = "give its size (a parameter named inputs or shape receives the data's)"
             raise fail(name, f"{part} is a Lazy layer's ({layer}), which has no size before its first batch; {advice}")
     return module
+
+
+def own_arguments(name: str, arguments: Mapping[str, Any], shape: tuple[int, ...], classes: int) -> dict[str, Any]:
+    """What it is called with: the facts of the data that it asks for, and the arguments that were given."""
+    takes, _ = _parameters(name)
+    facts = {"classes": classes, "inputs": math.prod(shape), "shape": shape}
+    return {key: value for key, value in facts.items() if key in takes} | dict(arguments)
 
 
 def _parameters(name: str) -> tuple[dict[str, inspect.Parameter], bool]:
