@@ -352,7 +352,7 @@ def test_distilberts_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     transformers = pytest.importorskip("transformers", reason="the extra text is not installed")
     with torch.device("meta"):
         base = transformers.DistilBertModel(transformers.DistilBertConfig())
-        monkeypatch.setattr("fedchord.models.encoder._read", lambda folder: base)
+        monkeypatch.setattr("fedchord.models.encoder._read", lambda folder, empty: base)
         model = TextEncoder(tmp_path, classes=2)
     counts = [sum(p.numel() for p in part.parameters()) for part in (model.encoder, model.hidden, model.head, model)]
     assert counts[0] == 66_362_880 and counts[1] + counts[2] == 592_130 and counts[3] == 66_955_010

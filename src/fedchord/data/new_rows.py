@@ -37,7 +37,8 @@ def rows_of(federation: Federation, given: Any, owner: str = "predict") -> Rows:
         return given
     named = isinstance(given, Mapping) or hasattr(given, "columns")
     if not named:
-        return Rows(_stored(federation, given, owner))
+        x = federation.columns["x"]
+        return Rows(stored(owner, given, tuple(x.shape[1:]), x.dtype, federation.scaling is not None))
     require(bool(federation.features), owner, f"{federation.name} has no named columns; give an array")
     names = list(given if isinstance(given, Mapping) else given.columns)
     columns = {str(name).strip(): as_column(owner, str(name), given[name]) for name in names}
@@ -45,20 +46,19 @@ def rows_of(federation: Federation, given: Any, owner: str = "predict") -> Rows:
     return Rows(torch.from_numpy(found.x), found.unseen)
 
 
-def _stored(federation: Federation, given: Any, owner: str) -> Tensor:
-    """An array in the type of the federation's rows."""
+def stored(owner: str, given: Any, shape: tuple[int, ...], kind: torch.dtype, scaled: bool) -> Tensor:
+    """An array (n, ...) as rows of a shape are kept: in float64 where they are to be scaled, else in the type of the
+    training rows."""
     array = given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
     require(array.dtype.kind in "biuf", owner, f"rows must hold numbers, got an array of {array.dtype}")
-    column = federation.columns["x"]
-    stored = tuple(column.shape[1:])
-    fits = array.ndim == len(stored) + 1 and tuple(array.shape[1:]) == stored
-    require(fits, owner, f"rows must have shape (n, {', '.join(map(str, stored))}), got {array.shape}")
-    if federation.scaling is not None:
+    fits = array.ndim == len(shape) + 1 and tuple(array.shape[1:]) == shape
+    require(fits, owner, f"rows must have shape (n, {', '.join(map(str, shape))}), got {array.shape}")
+    if scaled:
         return torch.from_numpy(array.astype(np.float64))
     values = torch.from_numpy(np.ascontiguousarray(array))
-    if not values.is_floating_point() or column.is_floating_point():
-        return values.to(column.dtype)
-    raise fail(owner, f"rows must be {str(column.dtype).removeprefix('torch.')} as in training, got {array.dtype}")
+    if not values.is_floating_point() or kind.is_floating_point:
+        return values.to(kind)
+    raise fail(owner, f"rows must be {str(kind).removeprefix('torch.')} as in training, got {array.dtype}")
 
 
 def prepared(federation: Federation, rows: Rows, client: int | None, known: Rows | None = None) -> tuple[Tensors, str]:

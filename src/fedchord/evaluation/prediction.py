@@ -114,9 +114,12 @@ def outputs(fitted: Fitted, model: Tensors, batch: Batch) -> Tensor:
         scores, _ = task.objective.predictions(task.outputs(model["theta"], model["buffers"], part), part)
         parts.append(scores)
     scores = torch.cat(parts) if parts else torch.zeros(0, max(1, fitted.work.federation.classes))
-    if fitted.work.federation.regression:
-        return scores
-    if scores.shape[1] == 1:  # one logit
+    return scores if fitted.work.federation.regression else probabilities(scores)
+
+
+def probabilities(scores: Tensor) -> Tensor:
+    """Scores (n, classes), or one logit a row (n, 1), as probabilities of the classes: softmax, in float64."""
+    if scores.shape[1] == 1:
         scores = torch.cat([torch.zeros_like(scores), scores], 1)
     return scores.double().softmax(1).float()
 

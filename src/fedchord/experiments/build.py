@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from fedchord import catalog, models
+from fedchord import catalog, models, plugins
 from fedchord.check import fail, require
 from fedchord.core.inputs import Inputs
 from fedchord.core.objective import BINARY, CLASSIFICATION, TOKENS, Objective, absolute, squared, weighted
@@ -104,25 +104,33 @@ def own_task(config: RunConfig, federation: Federation, objective: Objective, in
     return Task(make, objective, inputs=inputs)
 
 
+def recipe(config: RunConfig, federation: Federation) -> models.Recipe:
+    """The model's class and arguments, for the shapes of a federation; two classes are one logit with a sigmoid, but
+    two for methods that end with samples."""
+    name, client = config.choices()["model"], config.algorithm().client
+    if config.is_foreign("model"):
+        every = models.own_arguments(name, config.free("model"), federation.shape, federation.classes)
+        return models.Recipe(plugins.find("model", name), every)
+    one = federation.regression or objective_of(config, federation).losses is BINARY.losses
+    options = client.options() if isinstance(client, SamplesRule) else {}
+    return models.recipe(name, federation.shape, 1 if one else federation.classes, options)
+
+
 def task(config: RunConfig, federation: Federation) -> Task:
-    """The model and its loss, for the shapes of a federation; two classes are one logit with a sigmoid, but two
-    for methods that end with samples."""
-    name, shape = config.choices()["model"], federation.shape
-    algorithm, objective = config.algorithm(), objective_of(config, federation)
-    outputs = 1 if objective.losses is BINARY.losses or federation.regression else federation.classes
+    """The model and its loss, for the shapes of a federation."""
+    name, objective = config.choices()["model"], objective_of(config, federation)
     objective = weighted(objective) if config.class_weights else objective
-    inputs = federation.inputs if algorithm.outcome == "samples" else None
-    options = algorithm.client.options() if isinstance(algorithm.client, SamplesRule) else {}
+    inputs = federation.inputs if config.algorithm().outcome == "samples" else None
     if config.is_foreign("model"):
         return own_task(config, federation, objective, inputs)
-    task = Task(lambda: models.build(name, shape, outputs, options), objective, inputs=inputs)
+    task = Task(recipe(config, federation).build, objective, inputs=inputs)
     parts = [part for _, part in task.named_modules()]
     tokens = not federation.example()["x"].is_floating_point()
     if tokens and not any(isinstance(part, nn.Embedding) for part in parts):
         advice = "use model=lstm-characters, lstm-words or encoder:FOLDER"
         raise fail("run", f"{config.data} has rows of token numbers, which {name} does not read; {advice}")
     for part in parts:
-        if isinstance(part, models.TextEncoder):
+        if isinstance(part, models.TextEncoder) and len(federation.columns["x"]):
             part.check(federation.columns["x"])
     return task
 

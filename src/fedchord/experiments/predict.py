@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -12,22 +12,13 @@ from typing import final
 import torch
 
 from fedchord.check import FedchordError, RowsMissing, fail, unknown
-from fedchord.data import outline
 from fedchord.data.federation import Federation
 from fedchord.data.new_rows import Rows
-from fedchord.engine import checkpoint
-from fedchord.engine.memory import ClientMemory
-from fedchord.engine.work import Work
-from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.prediction import Prediction, predict
-from fedchord.experiments.config import RunConfig
 from fedchord.experiments.folder import RunFolder
-from fedchord.experiments.parts import Parts
+from fedchord.experiments.opened import Report, opened, with_rows
 from fedchord.experiments.rows_file import Asked, label_of, labelled, read_rows
 from fedchord.metrics import by_client
-
-Report = Callable[[str], None]
-CODE = ("method", "mixing", "server", "model")
 
 
 @final
@@ -52,7 +43,12 @@ def predict_file(
     run's client column, else by the global model, after training on the labelled rows of `tune` if they are given."""
     here = RunFolder(folder)
     config = here.read_config()
-    fitted = _opened(here, config, report)
+    if config.algorithm().outcome != "model":
+        advice = f"train a classifier on them with: fedchord synth train {here.path}"
+        raise fail("predict", f"{config.method} ends with samples, not with a model; {advice}")
+    fitted = opened(here, config, report)
+    if fitted.state.round < config.rounds:
+        report(f"the run has done {fitted.state.round} of {config.rounds} rounds")
     asked = read_rows(config, fitted.work.federation, Path(file))
     if asked.problem:
         report(f"labels are not used: {asked.problem}")
@@ -68,32 +64,13 @@ def predict_file(
         try:
             made = predict(fitted, rows, known, known_rows, epochs)
         except RowsMissing:  # its rule trains before use, or BatchNorm's statistics are its own: its rows are needed
-            fitted = Fitted(Parts.build(config, "cpu").work, fitted.state, fitted.memory)
+            fitted = with_rows(fitted, config)
             made = predict(fitted, rows, known, known_rows, epochs)
         answered.append(Answered(places, made, name))
         report(f"{_count(len(places))}{f' of {name}' if name else ''}: {made.model}{_scaled(made)}")
     for column, count in asked.rows.unseen.items():
         report(f"{_count(count)} of column {column!r} hold a word that training never met; they count as none")
     return asked, answered
-
-
-def _opened(here: RunFolder, config: RunConfig, report: Report) -> Fitted:
-    """The run's last checkpoint with what is known of its data, without a row of them."""
-    if config.algorithm().outcome != "model":
-        advice = f"train a classifier on them with: fedchord synth train {here.path}"
-        raise fail("predict", f"{config.method} ends with samples, not with a model; {advice}")
-    config.check_code(CODE)  # the data are not read
-    federation = outline.load(here.outline)
-    memory = ClientMemory()
-    found = checkpoint.load(here.checkpoints, memory, config.fingerprint(), config.course())
-    if found is None:
-        raise FedchordError(f"{here.path}: has no checkpoint yet")
-    for problem in found.problems:
-        report(f"{problem}; taking the one before")
-    if found.state.round < config.rounds:
-        report(f"the run has done {found.state.round} of {config.rounds} rounds")
-    work = Work.of(config.algorithm(), config.task(federation), federation, config.training(), config.seed, "cpu")
-    return Fitted(work, found.state, memory)
 
 
 def _wanted(federation: Federation, asked: Asked, client: str | None, tuned: bool) -> dict[str, list[int]]:

@@ -26,7 +26,8 @@ class TextEncoder(nn.Module):
 
     The folder holds `config.json` and the weights, as `save_pretrained` writes them; nothing is downloaded and no code
     in the folder is run. Its weights are never drawn anew: in a private copy only `hidden` and `head` differ. A folder
-    that lacks a weight is refused.
+    that lacks a weight is refused. With `empty` the weights are not read, only `config.json`: for a state_dict that has
+    them all.
 
     `forward(x, attention)`: ids and, where given, 1 for tokens and 0 for padding; without it, positions that hold the
     config's padding id are padding. `Task(..., apply=masked)` passes `batch["attention"]` on (`batch["mask"]` is
@@ -34,11 +35,13 @@ class TextEncoder(nn.Module):
     length and taken 32 at a time, so that short texts do not wait for long ones. Neither changes an output.
     """
 
-    def __init__(self, folder: str | Path, classes: int = 2, pool: str = "first", dropout: float = 0.1) -> None:
+    def __init__(
+        self, folder: str | Path, classes: int = 2, pool: str = "first", dropout: float = 0.1, empty: bool = False
+    ) -> None:
         super().__init__()
         sizes("TextEncoder", classes=classes)
         self.pool = one_of("TextEncoder", "pool", pool, ("first", "mean"))
-        self.encoder, self._folder = _read(Path(folder)), str(folder)
+        self.encoder, self._folder = _read(Path(folder), empty), str(folder)
         width, self.padding = int(self.encoder.config.hidden_size), self.encoder.config.pad_token_id
         self.hidden = nn.Linear(width, width)
         self.dropout = nn.Dropout(below("TextEncoder", "dropout", dropout, 1))
@@ -100,20 +103,21 @@ def _positions(encoder: nn.Module) -> int | None:
     return None
 
 
-def _read(folder: Path) -> Any:
+def _read(folder: Path, empty: bool = False) -> Any:
     """The encoder of a folder in float32, without the pooling layer that some have and the head does not use."""
     try:
-        from transformers import AutoModel
+        from transformers import AutoConfig, AutoModel
         from transformers.utils import logging
     except ImportError:
         raise fail("TextEncoder", "needs transformers: pip install 'fedchord[text]'") from None
     require((folder / "config.json").is_file(), "TextEncoder", f"needs a folder with config.json, got {folder}")
-    bar = logging.is_progress_bar_enabled()
+    bar, local = logging.is_progress_bar_enabled(), {"local_files_only": True, "trust_remote_code": False}
     logging.disable_progress_bar()
     try:
-        encoder, info = AutoModel.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False, output_loading_info=True
-        )
+        if empty:
+            encoder, info = AutoModel.from_config(AutoConfig.from_pretrained(folder, **local)), {"missing_keys": []}
+        else:
+            encoder, info = AutoModel.from_pretrained(folder, output_loading_info=True, **local)
     except Exception as error:  # a damaged folder raises almost anything
         reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise fail("TextEncoder", f"cannot read {folder}: {reason}") from None

@@ -1,0 +1,38 @@
+"""A run folder as it stands: its last checkpoint with what is known of its data, and its rows only where need be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fedchord.check import FedchordError
+from fedchord.data import outline
+from fedchord.engine import checkpoint
+from fedchord.engine.memory import ClientMemory
+from fedchord.engine.work import Work
+from fedchord.evaluation.fitted import Fitted
+from fedchord.experiments.config import RunConfig
+from fedchord.experiments.folder import RunFolder
+from fedchord.experiments.parts import Parts
+
+Report = Callable[[str], None]
+CODE = ("method", "mixing", "server", "model")
+"""The code of your own that must be what the run was begun with, where the data are not read."""
+
+
+def opened(here: RunFolder, config: RunConfig, report: Report) -> Fitted:
+    """The last checkpoint, without a row of the data."""
+    config.check_code(CODE)
+    federation = outline.load(here.outline)
+    memory = ClientMemory()
+    found = checkpoint.load(here.checkpoints, memory, config.fingerprint(), config.course())
+    if found is None:
+        raise FedchordError(f"{here.path}: has no checkpoint yet")
+    for problem in found.problems:
+        report(f"{problem}; taking the one before")
+    work = Work.of(config.algorithm(), config.task(federation), federation, config.training(), config.seed, "cpu")
+    return Fitted(work, found.state, memory)
+
+
+def with_rows(fitted: Fitted, config: RunConfig) -> Fitted:
+    """The same with the rows, read anew: for rules that train before use, and for BatchNorm statistics of a client."""
+    return Fitted(Parts.build(config, "cpu").work, fitted.state, fitted.memory)
