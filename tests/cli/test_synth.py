@@ -18,10 +18,10 @@ from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments import run as runs
 from fedchord.experiments import session, study
 from fedchord.experiments.config import RunConfig
-from fedchord.experiments.export import load_model
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.parts import Parts
 from fedchord.experiments.summary import notes
+from fedchord.export.chosen import load_model
 from fedchord.report.show import result_notes
 from fedchord.synthetic.set import drawn, load_set
 from fedchord.thesis import studies

@@ -16,9 +16,9 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.experiments import run as runs
 from fedchord.experiments import session
 from fedchord.experiments.config import RunConfig
-from fedchord.experiments.export import load_model
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.progress import Lines, Silent
+from fedchord.export.chosen import load_model
 from fedchord.report import words
 
 TINY = ["model=logreg", "clients=6", "cohort=3", "rounds=4", "executor=serial", "checkpoint_every=1"]

@@ -67,15 +67,19 @@ class TextEncoder(nn.Module):
     def forward(self, x: Tensor, attention: Tensor | None = None) -> Tensor:
         if attention is None:
             attention = torch.ones_like(x) if self.padding is None else (x != self.padding).to(x.dtype)
+        if torch.compiler.is_exporting():
+            return self._logits(x, attention)  # a graph for rows of any length
         if self.training:
-            return self._logits(x, attention)
+            return self._cut(x, attention)
         order = attention.sum(1).argsort(stable=True)
-        parts = [self._logits(x[rows], attention[rows]) for rows in order.split(ROWS)]
+        parts = [self._cut(x[rows], attention[rows]) for rows in order.split(ROWS)]
         return torch.cat(parts)[order.argsort()]
 
-    def _logits(self, x: Tensor, mask: Tensor) -> Tensor:
+    def _cut(self, x: Tensor, mask: Tensor) -> Tensor:
         longest = int(mask.any(0).nonzero().max()) + 1 if bool(mask.any()) else 1
-        x, mask = x[:, :longest], mask[:, :longest]
+        return self._logits(x[:, :longest], mask[:, :longest])
+
+    def _logits(self, x: Tensor, mask: Tensor) -> Tensor:
         states: Tensor = self.encoder(input_ids=x, attention_mask=mask).last_hidden_state
         if self.pool == "first":
             text = states[:, 0]
@@ -114,8 +118,9 @@ def _read(folder: Path, empty: bool = False) -> Any:
     bar, local = logging.is_progress_bar_enabled(), {"local_files_only": True, "trust_remote_code": False}
     logging.disable_progress_bar()
     try:
+        info: dict[str, Any] = {"missing_keys": []}
         if empty:
-            encoder, info = AutoModel.from_config(AutoConfig.from_pretrained(folder, **local)), {"missing_keys": []}
+            encoder = AutoModel.from_config(AutoConfig.from_pretrained(folder, **local))
         else:
             encoder, info = AutoModel.from_pretrained(folder, output_loading_info=True, **local)
     except Exception as error:  # a damaged folder raises almost anything

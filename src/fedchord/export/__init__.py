@@ -1,0 +1,1 @@
+"""A model that leaves: one file, or a folder that loads without fedchord."""

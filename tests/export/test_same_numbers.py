@@ -1,0 +1,206 @@
+"""Exported folders predict as `fedchord predict` does, in a process in which importing fedchord fails."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.exported import run_predict
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from fedchord.experiments.config import RunConfig
+from fedchord.experiments.predict import as_csv, predict_file
+from fedchord.experiments.run import execute
+from fedchord.export.write import export
+
+OWN = """
+from torch import nn
+
+def half(x):
+    return x // 2
+
+class Net(nn.Module):
+    def __init__(self, inputs, classes, shape, width=4, name="plain"):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(inputs, width), nn.BatchNorm1d(width), nn.ReLU())
+        self.head = nn.Linear(width, classes)
+        self.name, self.shape = name, shape
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+def build(inputs):
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, half(6)), nn.Tanh(), nn.Linear(3, 1), nn.Flatten(0))
+"""
+
+
+def table(rows: int, seed: int, labelled: bool = True, who: str = "") -> str:
+    """Patients on odd scales with gaps and categories, in a file with semicolons and decimal commas."""
+    draw = np.random.default_rng(seed)
+    age, dose, ward = draw.normal(60, 10, rows), draw.normal(5e4, 9e3, rows), draw.choice(["A", "B", "?"], rows)
+    risk = (age - 60) / 10 + (dose - 5e4) / 9e3 + 2 * (ward == "B") - 1
+    site, clinic = draw.choice(["north", "south", "west"], rows), draw.choice([1.0, 2.0], rows)
+    heads = ["age", "dose", "ward", "clinic", *(["site", "ill", "cost"] if labelled else ["site"] if who else [])]
+    lines = [";".join(heads)]
+    for row in range(rows):
+        given = "" if draw.random() < 0.1 else f"{dose[row]:.2f}".replace(".", ",")
+        strange = "C" if not labelled and row == 1 else ward[row]
+        cells = [f"{age[row]:.3f}".replace(".", ","), given, strange, clinic[row]]
+        cells += [site[row], "yes" if risk[row] > 0 else "no", f"{400 + 90 * risk[row]:.1f}"] if labelled else []
+        cells += [f"{who}{row % 2}"] if who else []
+        lines.append(";".join(map(str, cells)))
+    return "\n".join(lines) + "\n"
+
+
+def write_data(here: Path) -> None:
+    """Everything the runs below are trained on, and new rows."""
+    (here / "t.csv").write_text(table(150, 1))
+    (here / "many.csv").write_text(table(30, 2, labelled=False))
+    (here / "few.csv").write_text(table(9, 3, labelled=False))
+    (here / "others.csv").write_text(table(50, 4, labelled=False, who="new"))
+    (here / "my_net.py").write_text(OWN)
+    draw = np.random.default_rng(5)
+    for number in range(40):
+        pixels = draw.integers(0, 60, (14, 12, 3)) + 150 * (np.arange(14) // 7 == number % 2)[:, None, None]
+        path = here / "pets" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+    (here / "list.csv").write_text("file,client\n" + "".join(f"pets/a/{n}.png,x\n" for n in (0, 2, 4)))
+    np.savez(here / "pixels.npz", x=draw.integers(0, 256, (5, 3, 12, 12), dtype=np.uint8))
+    digits = load_digits()
+    np.savez(here / "digits.npz", x=digits.images[:25, None].astype(np.uint8), client=["p"] * 20 + ["q"] * 5)
+    tokens = draw.integers(0, 6, (120, 5)).astype(np.int32)
+    np.savez(here / "tokens.npz", x=tokens, y=tokens[:, -1])
+    np.savez(here / "new_tokens.npz", x=tokens[:7])
+    x = draw.normal(size=(90, 3)) * [1, 100, 1e4]
+    np.savez(here / "x.npz", x=x, y=(x[:, 0] > 0).astype(int), client=["a", "b", "c"] * 30)
+    np.savez(here / "new_x.npz", x=x[:24] + 1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run, whose model leaves, and the rows it is asked about."""
+
+    settings: str
+    rows: str
+    client: str | None = None
+
+
+TABLE = "data=t.csv data.label=ill data.client=site data.drop=cost data.category=clinic"
+COST = "data=t.csv data.target=cost data.client=site data.drop=ill"
+PETS = "data=./pets data.size=12 clients=3 split=iid model=smallconv:4"
+CASES = {
+    "a table with gaps and categories, a client's own model": Case(f"{TABLE} method=ditto", "many.csv", "north"),
+    "a client that trains before use": Case(f"{TABLE} method=fedavg-ft", "many.csv", "west"),
+    "a client that never took part": Case(f"{TABLE} method=fedper cohort=1 rounds=1 seed=2", "few.csv", "south"),
+    "the global model, enough rows": Case(TABLE, "many.csv"),
+    "the global model, few rows": Case(TABLE, "few.csv"),
+    "the global model, several new clients": Case(TABLE, "others.csv"),
+    "a client's model, rows that name clients": Case(TABLE, "others.csv", "north"),
+    "a table that is not scaled": Case(f"{TABLE} data.scale=none lr=0.0001", "many.csv", "south"),
+    "numbers to predict": Case(f"{COST} lr=0.01", "many.csv"),
+    "numbers to predict, a client": Case(f"{COST} lr=0.01 loss=absolute", "few.csv", "west"),
+    "pictures in a folder": Case(PETS, "pets"),
+    "pictures in an array": Case(PETS, "pixels.npz", "1"),
+    "one picture": Case(PETS, "pets/a/0.png"),
+    "pictures in a list": Case(f"{PETS} seed=1".replace("./pets", "named.csv data.picture=file"), "list.csv"),
+    "ten classes": Case("data=digits clients=5 model=twonn", "digits.npz"),
+    "BatchNorm, global": Case("data=digits clients=5 model=mobilenet-short lr=0.01", "digits.npz"),
+    "BatchNorm, a point on a line": Case(
+        "data=digits clients=5 model=mobilenet-short method=superfed-mm method.warmup=0.0 lr=0.01", "digits.npz", "2"
+    ),
+    "tokens": Case("data=tokens.npz clients=4 split=iid model=lstm-characters", "new_tokens.npz"),
+    "arrays that are scaled": Case("data=x.npz data.scale=client", "new_x.npz"),
+    "arrays that are scaled, a client": Case("data=x.npz data.scale=client", "new_x.npz", "b"),
+    "a network of one's own": Case(
+        "data=digits clients=5 model=my_net.py:Net model.width=6 model.name=it's", "digits.npz"
+    ),
+    "two classes, two outputs": Case(f"{TABLE} model=my_net.py:Net", "many.csv", "north"),
+    "a function of one's own, one flat logit": Case(f"{TABLE} model=my_net.py:build", "many.csv"),
+}
+Made = dict[str, tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Every case by both ways: what `fedchord predict` says, and what predict.py of the exported folder says."""
+    here = tmp_path_factory.mktemp("runs")
+    write_data(here)
+    names = "".join(f"pets/{'ab'[n % 2]}/{n}.png,{'ab'[n % 2]},{n % 3}\n" for n in range(40))
+    (here / "named.csv").write_text(f"file,label,client\n{names}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        ours = {name: _ours(here, name, number) for number, name in enumerate(CASES)}
+        run_predict([(here / f"e{n}", here / case.rows, here / f"o{n}") for n, case in enumerate(CASES.values())])
+    return {name: (ours[name], (here / f"o{number}").read_text()) for number, name in enumerate(CASES)}
+
+
+def _ours(here: Path, name: str, number: int) -> str:
+    case = CASES[name]
+    given = [word for word in case.settings.split() if not word.startswith("rounds=")]
+    rounds = next((word for word in case.settings.split() if word.startswith("rounds=")), "rounds=2")
+    execute(RunConfig.from_pairs([*given, rounds, "executor=serial", f"out=r{number}"]))
+    export(f"r{number}", case.client, f"e{number}")
+    return as_csv(*predict_file(f"r{number}", here / case.rows, case.client))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_columns_and_numbers(made: Made, name: str) -> None:
+    expected, found = (list(csv.reader(text.splitlines())) for text in made[name])
+    assert found[0] == expected[0] and len(found) == len(expected) > 1
+    for mine, theirs in zip(found[1:], expected[1:], strict=True):
+        for head, one, other in zip(expected[0], mine, theirs, strict=True):
+            if head == "prediction" or head.startswith("p("):
+                assert float(one) == pytest.approx(float(other), rel=2e-6, abs=1e-6)
+            else:
+                assert one == other
+    values = [row[-1] for row in expected[1:]]
+    assert len(set(values)) > 1 or len(values) == 1, "all rows get the same answer, so nothing was compared"
+
+
+def test_the_cases_are_different(made: Made) -> None:
+    """A known client is not scaled like a new one, and its model is not the global one."""
+    told = {name: found for name, (found, _) in made.items()}
+    assert len(set(told.values())) == len(told)
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """A run on texts with a small encoder."""
+    transformers = pytest.importorskip("transformers", reason="the extra text is not installed")
+    monkeypatch.chdir(tmp_path)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "very", "day", "##s"]
+    shape: dict[str, Any] = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 16, "max_position_embeddings": 16}
+    transformers.DistilBertModel(transformers.DistilBertConfig(vocab_size=9, **shape)).save_pretrained("small")
+    Path("small/vocab.txt").write_text("\n".join(words) + "\n")
+    lines = [f"{'very ' * (row % 3)}{['bad', 'good'][row % 2]} days,{'ny'[row % 2]},{row % 3}" for row in range(60)]
+    Path("t.csv").write_text("\n".join(["say,mood,who", *lines]))
+    Path("new.csv").write_text('say\nvery good\nbad bad day\n"odd, isn\'t it"\n')
+
+    def run(name: str, model: str) -> str:
+        keys = ["data=t.csv", "data.text=say", "data.label=mood", "data.client=who", "data.length=8", "rounds=1"]
+        execute(RunConfig.from_pairs([*keys, f"model={model}", f"out={name}", "executor=serial"]))
+        return name
+
+    return run
+
+
+@pytest.mark.parametrize("model", ["encoder:small", "encoder-mean:small"])
+def test_texts(texts: Callable[..., str], model: str) -> None:
+    run = texts("r", model)
+    expected = as_csv(*predict_file(run, "new.csv", "1"))
+    export(run, "1", "e")
+    Path("small").rename("gone")  # the folder needs neither the encoder's weights nor its place
+    run_predict([(Path("e").resolve(), Path("new.csv").resolve(), Path("o").resolve())])
+    found = [list(csv.reader(text.splitlines())) for text in (Path("o").read_text(), expected)]
+    assert found[0][0] == found[1][0] and len(found[0]) == 4
+    for mine, theirs in zip(*(rows[1:] for rows in found), strict=True):
+        assert mine[:2] == theirs[:2]
+        assert [float(value) for value in mine[2:]] == pytest.approx([float(value) for value in theirs[2:]], abs=2e-6)
+    assert sorted(path.name for path in Path("e/encoder").iterdir()) == ["config.json", "vocab.txt"]
