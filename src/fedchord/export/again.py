@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -45,12 +46,15 @@ def loaded(folder: Path) -> nn.Module:
 def _within(folder: Path, name: str) -> Iterator[None]:
     """The folder as the first place of imports, with nothing left of it afterwards, bytecode neither."""
     before, silent = {key: sys.modules.pop(key) for key in BESIDE if key in sys.modules}, sys.dont_write_bytecode
-    sys.path.insert(0, str(folder))
+    place = str(folder.resolve())
+    sys.path.insert(0, place)
     sys.dont_write_bytecode = True
+    importlib.invalidate_caches()  # the folder is newer than what Python remembers of its place
     try:
         yield
     finally:
-        sys.path.remove(str(folder))
+        sys.path.remove(place)
+        sys.path_importer_cache.pop(place, None)
         sys.dont_write_bytecode = silent
         for key in (*BESIDE, name):
             sys.modules.pop(key, None)

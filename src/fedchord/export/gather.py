@@ -115,7 +115,9 @@ def _imported(source: _Source, node: ast.Import | ast.ImportFrom, others: dict[s
     for alias in node.names:
         name = alias.asname or alias.name.partition(".")[0]
         renamed = f" as {alias.asname}" if alias.asname else ""
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.Import) and name == OURS and not alias.asname:
+            source.ours[name] = (alias.name, "")
+        elif isinstance(node, ast.Import):
             others[name] = f"import {alias.name}{renamed}"
         elif (node.module or "").partition(".")[0] == OURS:
             source.ours[name] = (node.module or "", alias.name)

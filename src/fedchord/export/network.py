@@ -65,20 +65,18 @@ def _own(name: str, arguments: Mapping[str, Any]) -> Network:
     path, inside = plugins.path_of(name), name.rpartition(":")[2]
     source = Path(path).expanduser().read_bytes()
     about = f"{inside} of {Path(path).name}, of which {OWN} is a copy, with its arguments."
-    head = f'"""{about}"""\n\nfrom {Path(OWN).stem} import {inside}\nfrom torch import nn\n\n\n'
-    text = head + _build(f"{inside}({_written(arguments)})")
+    call = f"{Path(OWN).stem}.{inside}({_written(arguments)})"  # by its module: it may be called build itself
+    text = f'"""{about}"""\n\nimport {Path(OWN).stem}\nfrom torch import nn\n\n\n{_build(call)}'
     return Network({"model.py": text.encode(), OWN: source}, imports(source), inside, arguments)
 
 
 def _package(name: str, arguments: Mapping[str, Any]) -> Network:
     entry = plugins.installed("model")[name]
-    first = entry.attr.partition(".")[0]
     about = f"{name} of the package {plugins.package(entry)}, which must be installed, with its arguments."
-    head = f'"""{about}"""\n\nfrom {entry.module} import {first}\nfrom torch import nn\n\n\n'
+    call = f"{entry.module}.{entry.attr}({_written(arguments)})"
+    text = f'"""{about}"""\n\nimport {entry.module}\nfrom torch import nn\n\n\n{_build(call)}'
     needs = (entry.dist.name if entry.dist else entry.module.partition(".")[0],)
-    return Network(
-        {"model.py": (head + _build(f"{entry.attr}({_written(arguments)})")).encode()}, needs, name, arguments
-    )
+    return Network({"model.py": text.encode()}, needs, name, arguments)
 
 
 def _build(call: str) -> str:
