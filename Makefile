@@ -16,7 +16,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(PIP) -e '.[$(EXTRAS)]'
 	@touch $@
 
-setup: $(VENV)/ready ## make .venv with everything in it (EXTRAS=dev,peers,text,tensorboard for all the tests)
+setup: $(VENV)/ready ## make .venv with everything in it (EXTRAS=dev,peers,text,tensorboard,onnx for all the tests)
 
 demo: setup ## install and run the main job on embedded real data
 	$(BIN)/fedchord demo

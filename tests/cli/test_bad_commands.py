@@ -184,9 +184,15 @@ resume runs/a rounds -> runs/a: no such folder
 export -> Missing argument 'RUN'; see fedchord export --help
 export runs/a -> runs/a: no such folder
 export . -> .: has no config.toml, so it holds no run
-export . --to model.bin -> export: the file must end in .pt or .safetensors, got 'model.bin'
+export . --to model.bin -> export: a file must end in .pt or .safetensors, and a folder has no suffix,
+export . --to a.onnx --format onnx -> export: a file must end in .pt or .safetensors, and a folder has no suffix
 export . --to ../in/FILE/x.pt -> export: ../in/FILE/x.pt cannot be written (../in/FILE is a file)
-export runs/a --client x -> Invalid value for '--client': 'x' is not a valid integer; see fedchord
+export ../in/FILE -> ../in/FILE: no such folder
+export runs/a --client x -> runs/a: no such folder
+export runs/a --format word -> export: format must be one of torch, onnx, got 'word'
+export runs/a --format onnx --to x.pt -> export: --format onnx writes a folder, got the file 'x.pt'
+export runs/a --replac -> No such option: --replac Did you mean --replace?; see fedchord export --help
+export . x -> Got unexpected extra argument (x); see fedchord export --help
 table -> Missing argument 'RUN...'; see fedchord table --help
 table runs/a -> runs/a: no such run folder
 table . -> no finished run here (.: not a run folder (it has no config.toml))
@@ -327,8 +333,22 @@ resume ../in/run out=b -> resume: out cannot be changed
 resume ../in/run frob=1 -> unknown key 'frob'
 resume ../in/run device=tpu -> run: device must be auto, cpu or cuda
 run out=../in/run -> ../in/run already holds another run, finished
-export ../in/run --client 99 -> export: client must be a number from 0 to 5, got 99
-export ../in/run --client -1 -> export: client must be a number from 0 to 5, got -1
+export ../in/run --client 99 -> unknown client '99' (known: 0, 1, 2, 3, 4, 5)
+export ../in/run --client -1 -> unknown client '-1'
+export ../in/run --client three -> unknown client 'three'
+export ../in/run --to ../in/FILE -> export: ../in/FILE cannot be written (../in/FILE is a file)
+export ../in/run --to ../in/FILE/x -> export: ../in/FILE/x cannot be written (../in/FILE is a file)
+export ../in/run --to ../in -> export: ../in is not empty and no earlier export
+export ../in/run --to ../in --replace -> export: ../in is not empty and no earlier export
+export ../in/run --to ../in/run -> export: ../in/run is not empty and no earlier export
+export ../in/run --to ../in/run --replace -> export: ../in/run is not empty and no earlier export
+export ../in/run --to /proc/none -> export: /proc/none cannot be written
+export ../in/begun -> ../in/begun: has no checkpoint yet
+export ../in/local -> export: local has no shared model; name a client
+export ../in/per --to x.pt -> export: fedper shares only a part of the model; name a client
+export ../in/evg -> export: fedevg ends with samples, not with a model; write fedchord synth export ../in/evg
+export ../in/evg --client 0 -> export: fedevg ends with samples, not with a model; write fedchord synth export
+export ../in/gone -> model: net.py: no such file
 export ../in/run --to ../in/FILE/x.pt -> export: ../in/FILE/x.pt cannot be written (../in/FILE is a file)
 export ../in/run --to /proc/none/x.pt -> export: /proc/none/x.pt cannot be written
 table ../in/run --metric frob -> unknown metric of these runs 'frob'
@@ -352,7 +372,7 @@ COMMANDS = dict(line.split(" -> ") for line in BAD.strip().splitlines())
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory):
-    """A folder with files that cannot be used, and two small finished runs."""
+    """A folder with files that cannot be used, and small runs, finished or only begun."""
     folder = tmp_path_factory.mktemp("bad")
     rows = {
         "nan": [(i, "nan" if i == 3 else i % 3) for i in range(30)],
@@ -369,9 +389,15 @@ def given(tmp_path_factory):
     x, y = np.zeros((30, 2)), np.arange(30) % 2
     np.savez(folder / "nan.npz", x=x, y=y, client=np.where(np.arange(30) == 3, np.nan, y))
     np.savez(folder / "obj.npz", x=np.array([None] * 30), y=y)
-    for name, more in (("run", ["rounds=1"]), ("two", ["rounds=2", "method=superfed-mm"])):
+    begun = {"begun": 'method = "fedavg"', "local": 'method = "local"', "evg": 'method = "fedevg"'}
+    for name, line in (begun | {"gone": 'model = "net.py:make"'}).items():  # settings, and no round yet
+        (folder / name).mkdir()
+        (folder / name / "config.toml").write_text(f"{line}\n")
+    runs = {"run": ["rounds=1"], "two": ["rounds=2", "method=superfed-mm"], "per": ["rounds=1", "method=fedper"]}
+    for name, more in runs.items():
+        model = "twonn" if name == "per" else "logreg"
         with pytest.raises(SystemExit) as ended:
-            main(["run", "model=logreg", "clients=6", "executor=serial", f"out={folder / name}", *more])
+            main(["run", f"model={model}", "clients=6", "executor=serial", f"out={folder / name}", *more])
         assert not ended.value.code
     return folder
 

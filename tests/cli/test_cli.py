@@ -88,9 +88,9 @@ def test_without_arguments_there_is_help():
 
 def test_what_was_mistyped_is_one_line(fedchord):
     assert fedchord("nonsense") == (2, "", "error: No such command 'nonsense'; see fedchord --help\n")
-    code, out, err = fedchord("export", "runs/a", "--client", "three")
+    code, out, err = fedchord("predict", "runs/a", "x.csv", "--epochs", "three")
     assert (code, out) == (2, "") and len(err.splitlines()) == 1
-    assert err.startswith("error: Invalid value for '--client': ") and err.endswith("; see fedchord export --help\n")
+    assert err.startswith("error: Invalid value for '--epochs': ") and err.endswith("; see fedchord predict --help\n")
 
 
 def test_list(fedchord):
@@ -125,13 +125,23 @@ def test_run_resume_export(fedchord, tmp_path):
     assert (code, err) == (0, "runs/a is finished; nothing was changed\n")
     assert again == out
     code, out, _ = fedchord("export", "runs/a")
-    assert out == "fedprox after round 2 of 2\nwrote runs/a/model.pt: the global model, 650 numbers in 2 tensors\n"
+    assert out.splitlines() == [
+        "fedprox after round 2 of 2",
+        "wrote runs/a/export: the global model, LogisticRegression with 650 parameters; loaded again, it gives the "
+        "same outputs",
+        "try it with: python runs/a/export/predict.py PICTURES",
+    ]
+    assert fedchord("export", "runs/a", "--replace")[0] == 0
+    code, out, _ = fedchord("export", "runs/a", "--to", "model.pt")
+    assert out == "fedprox after round 2 of 2\nwrote model.pt: the global model, 650 numbers in 2 tensors\n"
     code, out, _ = fedchord("export", "runs/a", "--client", "3", "--to", "c3.safetensors")
     assert out.splitlines()[-1] == "wrote c3.safetensors: the model of client 3, 650 numbers in 2 tensors"
     from safetensors.torch import load_file
 
-    model = torch.load("runs/a/model.pt", weights_only=True)
+    model = torch.load("model.pt", weights_only=True)
     assert torch.equal(model["head.weight"], load_file("c3.safetensors")["head.weight"])
+    assert torch.equal(model["head.weight"], load_file("runs/a/export/weights.safetensors")["head.weight"])
+    assert fedchord("table", "runs/a/export")[2].startswith("error: no finished run here")  # it is no run
 
 
 def test_a_run_can_be_run_again_from_its_file(fedchord):
@@ -194,7 +204,7 @@ MISTAKES = {
     "run data=mnist data.root=.": "error: mnist: missing mnist/train-images-idx3-ubyte.gz, ",
     "resume runs/a": "error: runs/a: no such folder\n",
     "export runs/a": "error: runs/a: no such folder\n",
-    "export . --to model.bin": "error: export: the file must end in .pt or .safetensors, got 'model.bin'\n",
+    "export . --to model.bin": "error: export: a file must end in .pt or .safetensors, and a folder has no suffix, got",
     "data get minst": "error: unknown data set 'minst'; did you mean 'mnist'? (known: ",
     "data show mnist": f"error: mnist: NOWHERE {ABSENT}",
     "data table --format word": "error: data table: format must be one of rich, markdown, latex, csv, got 'word'\n",
@@ -214,7 +224,7 @@ def test_a_mistake_is_one_line_and_exit_2(fedchord, tmp_path, command):
 def test_usage_errors_exit_2(fedchord):
     assert fedchord("frobnicate")[0] == 2
     assert fedchord("export")[0] == 2
-    assert fedchord("export", "a", "--client", "x")[0] == 2
+    assert fedchord("export", "a", "--clients", "x")[0] == 2
 
 
 def test_an_out_folder_in_use(fedchord):

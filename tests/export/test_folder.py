@@ -288,9 +288,7 @@ def test_rows_with_several_labels_are_refused(here: Path) -> None:
     chosen = choose(run())
     many = replace(chosen.federation, columns=chosen.federation.columns | {"y": torch.zeros(0, 4, dtype=torch.int64)})
     fitted = replace(chosen.fitted, work=replace(chosen.fitted.work, federation=many))
-    with pytest.raises(
-        FedchordError, match=r"^export: t has several labels per row; --to FILE\.safetensors"
-    ):
+    with pytest.raises(FedchordError, match=r"^export: t has several labels per row; --to FILE\.safetensors"):
         preprocessing(replace(chosen, fitted=fitted))
 
 

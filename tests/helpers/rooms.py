@@ -23,6 +23,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("synthetic",),
     ("experiments",),
     ("report", "testing"),
+    ("export",),
     ("thesis",),
     ("cli",),
     ("__main__",),
