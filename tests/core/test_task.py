@@ -165,6 +165,19 @@ def test_buffers_move_as_in_the_module():
     Normed().load_state_dict(exported)
 
 
+def test_a_parameter_with_two_names_is_the_same_under_both():
+    def tied() -> nn.Sequential:
+        module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+        module[2].weight = module[0].weight
+        return module
+
+    task, batch = Task(tied), batch_of((4,), 4)
+    state = task.fresh(7)
+    other = tied()
+    other.load_state_dict(task.state_dict(state["theta"], state["buffers"]))  # before the task has seen these weights
+    assert torch.allclose(other(batch["x"]), task.outputs(state["theta"], state["buffers"], batch), atol=1e-6)
+
+
 def test_dropout_is_drawn_from_the_key():
     task = Task(nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.5), nn.Linear(50, 3)))
     state, batch = task.init(0), batch_of((4,), 3)

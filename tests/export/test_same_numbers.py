@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from helpers.exported import run_predict
 from PIL import Image
 from sklearn.datasets import load_digits
 
 from fedchord.check import FedchordWarning
+from fedchord.data.augment import Pictures
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.predict import as_csv, predict_file
 from fedchord.experiments.run import execute
+from fedchord.export.chosen import choose
+from fedchord.export.preprocessing import preprocessing
+from fedchord.export.standalone import pictures as standalone
 from fedchord.export.write import export
 
 OWN = """
@@ -178,6 +184,24 @@ def test_the_cases_are_different(made: Made) -> None:
     """A known client is not scaled like a new one, and its model is not the global one."""
     told = {name: found for name, (found, _) in made.items()}
     assert len(set(told.values())) == len(told)
+
+
+def test_pictures_that_are_cut_and_scaled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As some public data are shown to a network; files of one's own are not."""
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path)
+    keys = ["data=./pets", "data.size=12", "clients=3", "split=iid", "model=resnet10:4", "rounds=1", "out=r"]
+    execute(RunConfig.from_pairs([*keys, "executor=serial"]))
+    chosen = choose("r")
+    shown = replace(chosen.federation, pictures=Pictures(8, (0.5, 0.4, 0.3), (0.1, 0.2, 0.3), mirror=True))
+    chosen = replace(chosen, fitted=replace(chosen.fitted, work=replace(chosen.fitted.work, federation=shown)))
+    told = json.loads(json.dumps(preprocessing(chosen)))
+    assert told["network"]["shape"] == [3, 8, 8]
+    x = torch.randint(0, 256, (4, 3, 12, 12), dtype=torch.uint8)
+    found, _ = standalone.ready(x, told)
+    colours = torch.tensor([[0.5, 0.4, 0.3], [0.1, 0.2, 0.3]]).reshape(2, 1, 3, 1, 1)
+    assert torch.allclose(found, (x[:, :, 2:10, 2:10] / 255 - colours[0]) / colours[1], atol=1e-6)
+    assert torch.equal(found, shown.ready({"x": x})["x"])
 
 
 def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,12 +136,13 @@ class Task:
         return {"theta": theta.to(self.device), "buffers": buffers.to(self.device)}
 
     def state_dict(self, theta: Tensor, buffers: Tensor) -> Tensors:
-        """A plain state_dict of the module with these parameters and buffers."""
-        state = {name: tensor.detach().clone() for name, tensor in self._module.state_dict().items()}
+        """A plain state_dict of the module with these parameters and buffers; one that has two names has them twice."""
+        inside = self._module.state_dict(keep_vars=True)
+        found: dict[int, Tensor] = {}
         for layout, vector in ((self.layout, theta), (self.buffers, buffers)):
             for entry in layout.entries:
-                state[entry.name] = vector[entry.slice].reshape(entry.shape).to(entry.dtype).clone()
-        return state
+                found[id(inside[entry.name])] = vector[entry.slice].reshape(entry.shape).to(entry.dtype)
+        return {name: found.get(id(tensor), tensor).detach().clone() for name, tensor in inside.items()}
 
     def to(self, device: torch.device | str) -> Task:
         """Move the module's constant parts to a device (parameters and buffers follow theta)."""

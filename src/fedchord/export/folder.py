@@ -21,7 +21,6 @@ from fedchord.export.network import network
 from fedchord.export.preprocessing import ROWS, Told, preprocessing
 from fedchord.export.to_onnx import BATCHES, write_onnx
 from fedchord.files import written
-from fedchord.tensors import Tensors
 
 FACTS = "run.json"
 STANDALONE = "fedchord.export.standalone"
@@ -61,7 +60,7 @@ def write_folder(chosen: Chosen, place: Path, onnx: bool = False) -> Facts:
             file = beside / name
             file.parent.mkdir(exist_ok=True)
             file.write_bytes(content)
-        (beside / "weights.safetensors").write_bytes(save(_weights(chosen)))
+        (beside / "weights.safetensors").write_bytes(save(chosen.state()))
         again = loaded(beside)
         compare(chosen, again)
         if onnx:
@@ -74,12 +73,6 @@ def write_folder(chosen: Chosen, place: Path, onnx: bool = False) -> Facts:
         kept = {key: value for key, value in known.items() if key != "input"}
         (beside / FACTS).write_text(_json(kept), encoding="utf-8")
     return known
-
-
-def _weights(chosen: Chosen) -> Tensors:
-    """The state_dict without buffers that are made anew whenever the network is built."""
-    kept = chosen.module.state_dict()
-    return {name: tensor.contiguous() for name, tensor in chosen.state().items() if name in kept}
 
 
 def _code(told: Told) -> dict[str, bytes]:
