@@ -26,10 +26,10 @@ from fedchord.experiments import config as config_module
 from fedchord.experiments import run as runs
 from fedchord.experiments import study
 from fedchord.experiments.config import RunConfig
-from fedchord.experiments.export import load_model
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.progress import Silent
 from fedchord.experiments.session import Run, Stopped
+from fedchord.export.chosen import load_model
 from fedchord.mixing.static import BySize
 from fedchord.models import TwoNN
 from fedchord.servers.step import Step

@@ -27,6 +27,7 @@ from fedchord.experiments.run import execute
 from fedchord.export import again
 from fedchord.export.chosen import choose, load_model
 from fedchord.export.preprocessing import preprocessing
+from fedchord.export.standalone import shared, table
 from fedchord.export.write import export
 
 FILES = {
@@ -145,16 +146,21 @@ def test_the_lines_of_the_card_load_the_network(here: Path) -> None:
     assert json.loads(Path("e/run.json").read_text())["needs"] == ["torch", "numpy", "safetensors"]
 
 
-def test_mistakes_with_predict_py_are_one_line(here: Path) -> None:
+def test_mistakes_with_predict_py_are_one_line(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     export(run(), to="e")
     Path("bad.csv").write_text("age\n50\n")
+    monkeypatch.setattr(shared, "HERE", Path("e"))
     for words, code, told in (
         (["bad.csv"], 2, "error: bad.csv: has no column 'bmi' (columns: age)\n"),
-        ([], 1, "usage: python predict.py ROWS > out.csv\n"),
+        (["none.csv"], 2, "error: none.csv: no such file\n"),
+        ([], "usage: python predict.py ROWS > out.csv", ""),
     ):
-        command = [sys.executable, "e/predict.py", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert (done.returncode, done.stdout, done.stderr) == (code, "", told)
+        monkeypatch.setattr(sys, "argv", ["predict.py", *words])
+        with pytest.raises(SystemExit) as ended:
+            shared.main(table.read, table.ready, nn.Identity)
+        assert (ended.value.code, *capsys.readouterr()) == (code, "", told)
 
 
 # -- the card ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from fedchord.export.again import compare, examples, loaded
 from fedchord.export.card import card
 from fedchord.export.chosen import Chosen
 from fedchord.export.facts import FORMAT, Facts, facts
-from fedchord.export.gather import gather
+from fedchord.export.gather import WIDTH, gather
 from fedchord.export.network import network
 from fedchord.export.preprocessing import ROWS, Told, preprocessing
 from fedchord.export.to_onnx import BATCHES, write_onnx
@@ -82,8 +82,10 @@ def _code(told: Told) -> dict[str, bytes]:
     story = gather(roots, lambda module: module.startswith(STANDALONE))
     tools = gather(story.outside, calls=story.calls)
     about = f"Predictions of the model in this folder: python predict.py {ROWS[told['kind']]} > out.csv"
-    names = ", ".join(sorted((name for _, name in story.outside), key=lambda name: (name.lower(), name)))
-    beside = ["from model import build", f"from rows import {names}"]
+    names = sorted(name for _, name in story.outside)
+    line = f"from rows import {', '.join(names)}"
+    listed = "from rows import (\n" + "".join(f"    {name},\n" for name in names) + ")"
+    beside = ["from model import build", line if len(line) <= WIDTH else listed]
     end = 'if __name__ == "__main__":\n    main(read, ready, build)'
     gathered = f"How files are read and rows made ready, gathered from fedchord {fedchord.__version__} (Apache-2.0)."
     return {
