@@ -139,5 +139,7 @@ def _dress(sizes: Axes, classes: Axes, counts: NDArray[np.int64], federation: Fe
     classes.set_xlim(-0.5, len(counts) - 0.5)
     classes.set_ylim(-0.5, federation.classes - 0.5)
     if federation.classes <= _DOT_CLASSES:
-        classes.set_yticks(range(federation.classes))
+        names = federation.class_names or tuple(map(str, range(federation.classes)))
+        ticks: Any = range(federation.classes)
+        classes.set_yticks(ticks, [_short(name) for name in names], parse_math=False)
     classes.set_ylabel("class")
