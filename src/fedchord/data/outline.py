@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as packed
 from torch import Tensor
 
 from fedchord.check import fail
@@ -68,7 +68,7 @@ def save(federation: Federation, path: Path, ranges: bool = False) -> None:
     }
     with written(path) as beside:
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(plain, beside, metadata={"fedchord": json.dumps(told)})
+        beside.write_bytes(packed(plain, metadata={"fedchord": json.dumps(told)}))
 
 
 def load(path: Path) -> Federation:
