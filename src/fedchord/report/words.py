@@ -125,5 +125,34 @@ def left_out(protocol: Fact) -> str:
     return f"{count} of these {'was' if count == 1 else 'were'} left out" if count else ""
 
 
+# -- what was found ------------------------------------------------------------------------------------------------
+
+
+def leaders(metric: str, mean: Sequence[str], worst: Sequence[str], higher: bool) -> str:
+    """Who has the best mean and who the best worst tenth, each with its number behind its name; those that are equal
+    share a place."""
+    best = "highest" if higher else "lowest"
+    if [text.split(" (")[0] for text in mean] == [text.split(" (")[0] for text in worst]:
+        return f"The {best} mean {metric} and the best worst tenth: {' and '.join(mean)}, {' and '.join(worst)}."
+    return f"The {best} mean {metric}: {' and '.join(mean)}. The best worst tenth: {' and '.join(worst)}."
+
+
+def decided(against: str, better: Sequence[str], worse: Sequence[str], undecided: Sequence[str]) -> str:
+    """Which differences to the reference are larger than their intervals."""
+    parts = [
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {how}"
+        for names, how in ((better, "better"), (worse, "worse"))
+        if names
+    ]
+    if undecided:
+        parts.append(f"{', '.join(undecided)} cannot be told from it")
+    return f"Against {against}, by 95 % intervals over clients: {'; '.join(parts)}."
+
+
+def band(seeds: int) -> str:
+    """What line and band of a curve are."""
+    return f"Mean over {seeds} seeds, band: one standard deviation." if seeds > 1 else "One seed."
+
+
 def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
