@@ -128,13 +128,16 @@ def left_out(protocol: Fact) -> str:
 # -- what was found ------------------------------------------------------------------------------------------------
 
 
-def leaders(metric: str, mean: Sequence[str], worst: Sequence[str], higher: bool) -> str:
-    """Who has the best mean and who the best worst tenth, each with its number behind its name; those that are equal
-    share a place."""
-    best = "highest" if higher else "lowest"
-    if [text.split(" (")[0] for text in mean] == [text.split(" (")[0] for text in worst]:
-        return f"The {best} mean {metric} and the best worst tenth: {' and '.join(mean)}, {' and '.join(worst)}."
-    return f"The {best} mean {metric}: {' and '.join(mean)}. The best worst tenth: {' and '.join(worst)}."
+def leaders(metric: str, mean: tuple[Sequence[str], str], worst: tuple[Sequence[str], str], higher: bool) -> str:
+    """Who has the best mean and who the best worst tenth, with the number of each; those that are equal share it."""
+    (first, top), (second, tenth) = mean, worst
+    best = f"{_have(first)} the {'highest' if higher else 'lowest'} mean {metric} over clients ({top})"
+    rest = f"the best worst tenth ({tenth})"
+    return f"{best} and {rest}." if list(first) == list(second) else f"{best}, {_have(second)} {rest}."
+
+
+def _have(names: Sequence[str]) -> str:
+    return f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'}"
 
 
 def decided(against: str, better: Sequence[str], worse: Sequence[str], undecided: Sequence[str]) -> str:
@@ -147,6 +150,11 @@ def decided(against: str, better: Sequence[str], worse: Sequence[str], undecided
     if undecided:
         parts.append(f"{', '.join(undecided)} cannot be told from it")
     return f"Against {against}, by 95 % intervals over clients: {'; '.join(parts)}."
+
+
+def shares(low: float, high: float) -> str:
+    """Between which numbers the shares of a picture lie."""
+    return f"Shares lie between {low:.3g} and {high:.3g}." if low < high else f"All shares are {high:.3g}."
 
 
 def band(seeds: int) -> str:

@@ -19,7 +19,9 @@ from fedchord.report.page.problems import Problem, Row
 
 REFERENCE = "fedavg"
 """What rows are compared with unless it is said."""
-NOT_SHOWN = ("out", "seed", "objects", "made", "data.root", "code")
+NOT_SHOWN = (rows.SIDE_ISSUES - {"eval_every"}) | {"method", "made", "code"}
+NEAR = 0.02
+"""Shares that differ by less (a part of the largest) are drawn alike: their differences would be all one sees."""
 PANELS = 12
 """So many small charts of one kind are drawn."""
 
@@ -62,6 +64,7 @@ class Chapter:
     shared: dict[str, str] = field(default_factory=dict)
     protocol: list[str] = field(default_factory=list)
     results: Sheet | None = None
+    others: Sheet | None = None
     curves: list[Chart] = field(default_factory=list)
     small_curves: list[Chart] = field(default_factory=list)
     tradeoff: Chart | None = None
@@ -71,6 +74,7 @@ class Chapter:
     clients: Sheet | None = None
     slider: Slider | None = None
     mixing: list[Chart] = field(default_factory=list)
+    shares: str = ""
     split: Chart | None = None
     samples: pictures.Samples | None = None
     sent: Chart | None = None
@@ -94,7 +98,8 @@ class Writer:
         with looked():
             made.shared, made.protocol = shared(problem), protocol(problem)
             made.results = numbers.results(problem)
-            made.lead = [lead(problem)]
+            made.others = numbers.others(problem)
+            made.lead = [lead(problem, made.results)] if len(problem.rows) > 1 else []
             self._rounds()
             self._tradeoff()
             self._differences()
@@ -167,7 +172,7 @@ class Writer:
         table = compare.tabulate([d for d, _ in found], problem.metric, "deployed")
         made.differences = numbers.of_table(table, f"differences to {base.label}")
         title = f"Differences to {base.label}"
-        told = f"Paired by client and seed; bars: {LEVEL:.0%} bootstrap over clients, {RESAMPLES:,} resamples."
+        told = f"Paired by client and seed; bars: {100 * LEVEL:g} % bootstrap over clients, {RESAMPLES:,} resamples."
         made.forest = self._chart(charts.forest(found, problem.metric), title, told, title)
         made.lead.append(decided(found, base.label, problem.metric in HIGHER_IS_BETTER))
 
@@ -202,13 +207,18 @@ class Writer:
 
     def _mixing(self) -> None:
         found = pictures.shares(self.problem, self._tell)
-        top = pictures.top_share(found)
+        if not found:
+            return
+        low, high = pictures.ends([table for _, table in found])
+        self.chapter.shares = words.shares(low, high)
+        low = low if low < (1 - NEAR) * high else 0.0
         if len(found) > PANELS:
-            self._tell(f"shares of the first {PANELS} of {len(found)} rows are drawn")
-        for row, table in found[:PANELS]:
-            seed = f", seed {row.group.runs[0].seed}" if len(row.group.runs) > 1 else ""
-            about = f"shares of the clients over rounds: {row.label}"
-            self.chapter.mixing.append(self._chart(pictures.mixing(table, top), about, "", f"{row.label}{seed}"))
+            self._tell(f"shares of the first {PANELS} of {len(found)} different mixes are drawn")
+        for alike, table in found[:PANELS]:
+            names = ", ".join(row.label for row in alike)
+            seed = f" (seed {alike[0].group.runs[0].seed})" if self.problem.several_seeds else ""
+            drawn = pictures.mixing(table, low, high)
+            self.chapter.mixing.append(self._chart(drawn, f"shares over rounds: {names}", "", f"{names}{seed}"))
 
     # -- what needs the data ---------------------------------------------------------------------------------------
 
@@ -228,31 +238,26 @@ class Writer:
 
 def shared(problem: Problem) -> dict[str, str]:
     """The settings that all rows have in common."""
-    differ = set(rows.differing(problem.groups)) | {"method", *NOT_SHOWN}
+    differ = NOT_SHOWN.union(rows.differing(problem.groups))
     first = problem.rows[0].group
     return {key: value for key in first.config if key not in differ and (value := rows.value(first, key))}
 
 
 def protocol(problem: Problem) -> list[str]:
-    """What was measured, on whom, and what a reader should know."""
+    """What was measured, on whom, and what is known about the data of the first run."""
     lines = notes.protocol(problem.groups, [(row.label,) for row in problem.rows])
-    for run in problem.runs:
-        lines += [words.sentence(note) for note in run.notes("data")]
-    return list(dict.fromkeys(lines))
+    return lines + [words.sentence(note) for note in problem.runs[0].notes("data")]
 
 
-def lead(problem: Problem) -> str:
+def lead(problem: Problem, results: Sheet) -> str:
     """Who is best on average and for the worst clients."""
-    assert problem.rows
-    sheet = numbers.results(problem)
-    heads = [name for name, _ in sheet.heads]
+    heads = [name for name, _ in results.heads]
     named = []
-    for head in (heads[2], "worst tenth"):
-        at = heads.index(head)
-        best = [f"{row[0].text} ({row[at].text})" for row in sheet.rows if row[at].best or len(sheet.rows) == 1]
-        named.append(best or [f"{row[0].text} ({row[at].text})" for row in sheet.rows[:1]])
-    unit = " in percent" if heads[2].endswith("%") else ""
-    return words.leaders(f"{problem.metric}{unit}", named[0], named[1], problem.metric in HIGHER_IS_BETTER)
+    for at in (2, heads.index(numbers.COLUMNS["worst10"])):
+        best = [row for row in results.rows if row[at].best] or list(results.rows[:1])
+        unit = " %" if heads[2].endswith("%") else ""
+        named.append(([row[0].text for row in best], f"{best[0][at].text}{unit}"))
+    return words.leaders(problem.metric, named[0], named[1], problem.metric in HIGHER_IS_BETTER)
 
 
 def reference(problem: Problem, against: str | None) -> Row | None:

@@ -149,14 +149,14 @@ def apart(places: Sequence[float], gap: float) -> list[float]:
 
 def tradeoff(problem: Problem) -> Figure | None:
     """Mean against worst tenth: a large dot for each row, small ones for its seeds; on the line all
-    clients would fare alike."""
+    clients would fare alike. None where there are not two to compare."""
     metric, found = problem.metric, []
     for row in problem.rows:
         pairs = [(run.value(metric, "mean"), run.value(metric, "worst10")) for run in row.group.runs]
         known = np.array([[np.nan if v is None else v for v in pair] for pair in pairs])
         if np.isfinite(known).all():
             found.append((row, known))
-    if not found:
+    if len(found) < 2:
         return None
     figure, axes = canvas(280)
     for row, points in found:
@@ -182,14 +182,16 @@ def _name_dots(axes: Axes, dots: Sequence[tuple[Row, float, float]]) -> None:
     """Names beside dots, those in the right half to the left of theirs; higher where the place is taken."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     wide, tall, line = WIDTH - 70, 280 - 60, 1.15 * TEXT
+    places = {row.place: ((x - left) / (right - left) * wide, (y - low) / (high - low) * tall) for row, x, y in dots}
     taken: list[tuple[float, float, float]] = []
     for row, x, y in sorted(dots, key=lambda dot: dot[2]):
-        across, up = (x - left) / (right - left) * wide, (y - low) / (high - low) * tall
-        name, turned = short(row.label), across > wide * 0.6
+        across, up = places[row.place]
+        others = [(a - 6, a + 6, u) for other, (a, u) in places.items() if other != row.place]
+        name, turned = short(row.label), across > wide * 0.75
         length = 0.58 * TEXT * len(name)
         begin = across - 9 - length if turned else across + 9
         place = up
-        while any(abs(place - v) < line and begin < b and a < begin + length for a, b, v in taken):
+        while any(abs(place - v) < line and begin < b and a < begin + length for a, b, v in (*taken, *others)):
             place += 2
         taken.append((begin, begin + length, place))
         axes.annotate(name, (x, y), (-9 if turned else 9, place - up), textcoords="offset points", va="center",

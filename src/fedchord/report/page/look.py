@@ -81,9 +81,11 @@ def inline(figure: Figure, name: str, about: str, marks: Marks | None = None) ->
     used = set(re.findall(r"#([\w.-]+)", " ".join(_links(root)))) | {"cursor"}
     for part in root.iter():
         _clean(part, name, used)
+    wide = float(root.attrib["viewBox"].split()[2])
     for attribute in ("width", "height", "version"):
         root.attrib.pop(attribute, None)
     root.attrib |= {"role": "img", "aria-label": about, "class": "chart", "id": name}
+    root.attrib["style"] = f"max-width: {1.25 * wide:.0f}px"  # letters are never larger than those of the text
     Tree.register_namespace("", SVG)
     # the page is HTML, where SVG has no namespaces; the text was escaped by the writer of the tree
     return Tree.tostring(root, encoding="unicode").replace(f' xmlns="{SVG}"', "")

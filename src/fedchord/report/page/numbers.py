@@ -27,6 +27,7 @@ class Entry:
 
     text: str
     value: float | None = None
+    spread: str = ""
     best: bool = False
     place: int | None = None
     aside: bool = False
@@ -43,14 +44,20 @@ class Sheet:
 
 
 def of_cell(cell: Cell, aside: bool = False) -> Entry:
-    """A cell of any table; texts that are numbers are sorted as such."""
-    value = cell.number
-    if value is None:
-        try:
-            value = float(cell.text)
-        except ValueError:
-            value = None
-    return Entry(str(cell), None if value is None or math.isnan(value) else value, cell.best, aside=aside)
+    """A cell of any table, its spread apart; texts that are numbers are sorted as such."""
+    text, _, spread = str(cell).partition(" (")
+    if cell.number is None or not spread:
+        text, spread = str(cell), ""
+    value = _number(cell.text) if cell.number is None else cell.number
+    found = None if value is None or math.isnan(value) else value
+    return Entry(text, found, f"({spread}" if spread else "", cell.best, aside=aside)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def of_table(table: Table, label: str) -> Sheet:
@@ -67,28 +74,32 @@ def of_table(table: Table, label: str) -> Sheet:
 
 
 def results(problem: Problem) -> Sheet:
-    """A row per method: the metric over clients with the interval of its mean, and the means of all other metrics."""
+    """A row per method: the metric over clients, with the interval of its mean."""
     metric = problem.metric
-    unit = " %" if factor(metric, "mean") == 100 else ""
     columns = [_results_column(problem, metric, column) for column in COLUMNS]
-    heads = [f"{metric} {COLUMNS['mean']}{unit}", "95 % interval"]
     columns.insert(1, [_interval(row, metric) for row in problem.rows])
-    for column in list(COLUMNS)[1:]:
-        heads.append(COLUMNS[column] + (" x100" if column == "gini" else ""))
-    for other in _others(problem):
-        columns.append(_results_column(problem, other, "mean"))
-        heads.append(other + (" %" if factor(other, "mean") == 100 else ""))
+    heads = [f"{metric} {COLUMNS['mean']}{_unit(metric)}", "95 % interval", *list(COLUMNS.values())[1:-1]]
+    return _by_row(problem, [*heads, f"{COLUMNS['gini']} x100"], columns, "results")
+
+
+def others(problem: Problem) -> Sheet | None:
+    """The means of all other metrics that any run has."""
+    every = dict.fromkeys(name for run in problem.runs for name in run.summary["metrics"])
+    names = [name for name in every if name != problem.metric]
+    columns = [_results_column(problem, name, "mean") for name in names]
+    return _by_row(problem, [name + _unit(name) for name in names], columns, "other metrics") if names else None
+
+
+def _unit(metric: str) -> str:
+    return " %" if factor(metric, "mean") == 100 else ""
+
+
+def _by_row(problem: Problem, heads: Sequence[str], columns: Sequence[Sequence[Entry]], label: str) -> Sheet:
     body = [
         (Entry(row.label, place=row.place), Entry(str(n := len(row.group.runs)), n), *cells)
         for row, *cells in zip(problem.rows, *columns, strict=True)
     ]
-    return Sheet((("method", False), ("seeds", True), *((head, True) for head in heads)), tuple(body), label="results")
-
-
-def _others(problem: Problem) -> list[str]:
-    """The other metrics that any run has."""
-    every = dict.fromkeys(name for run in problem.runs for name in run.summary["metrics"])
-    return [name for name in every if name != problem.metric]
+    return Sheet((("method", False), ("seeds", True), *((head, True) for head in heads)), tuple(body), label=label)
 
 
 def _results_column(problem: Problem, metric: str, column: str) -> list[Entry]:
@@ -209,7 +220,7 @@ def lambdas(found: Iterable[Swept]) -> Sheet:
         cells = [Entry("-") if math.isnan(v) else Entry(f"{v * times:.{digits}f}", v) for v in shown]
         lam = one.lambdas[one.best]
         body.append((Entry(one.row.label, place=one.row.place), *cells[:4], Entry(f"{lam:g}", lam), cells[4]))
-    names = ("lambda 0", "lambda 0.5", "lambda 1", "best mean", "at lambda", "chosen on validation rows")
+    names = ("lambda 0", "lambda 0.5", "lambda 1", "best mean", "at lambda", "each client's choice on validation rows")
     return Sheet((("method", False), *((name, True) for name in names)), tuple(body), label="along lambda")
 
 

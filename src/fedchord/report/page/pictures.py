@@ -37,30 +37,49 @@ Told = Callable[[str], None]
 # -- shares in the mix ---------------------------------------------------------------------------------------------
 
 
-def shares(problem: Problem, told: Told) -> list[tuple[Row, Floats]]:
-    """How much each client counted in each round of a row's first seed, (clients, rounds)."""
-    found = []
+def shares(problem: Problem, told: Told) -> list[tuple[list[Row], Floats]]:
+    """How much each client counted in each round of a first seed, (clients, rounds); rows that mix alike together."""
+    found: list[tuple[list[Row], Floats]] = []
     for row in problem.rows:
         try:
             table = share_table(row.group.runs[0])
         except FedchordError as error:
             told(str(error))
             continue
-        if np.isfinite(table).any():
-            found.append((row, table))
+        same = [rows for rows, other in found if _alike(table, other)]
+        if same:
+            same[0].append(row)
+        elif np.isfinite(table).any():
+            found.append(([row], table))
     return found
 
 
-def mixing(table: Floats, top: float) -> Figure:
+def _alike(table: Floats, other: Floats) -> bool:
+    return table.shape == other.shape and bool(np.allclose(table, other, rtol=0, atol=1e-6, equal_nan=True))
+
+
+def ends(tables: Sequence[Floats]) -> tuple[float, float]:
+    """The smallest and the largest share of all."""
+    return min(float(np.nanmin(table)) for table in tables), max(float(np.nanmax(table)) for table in tables)
+
+
+def mixing(table: Floats, low: float, high: float) -> Figure:
     """Clients up, rounds to the right: the fuller the colour, the larger the share; empty where a client was absent."""
     figure, axes = canvas(170, 260)
     ink = to_rgb(SERIES[0])
-    shades = LinearSegmentedColormap.from_list("shares", [(*ink, 0.08), (*ink, 1.0)])
+    shades = LinearSegmentedColormap.from_list("shares", [(*ink, 0.1), (*ink, 1.0)])
     shades.set_bad(alpha=0.0)
     count, rounds = table.shape
-    edges = (0.5, rounds + 0.5, -0.5, count - 0.5)
-    axes.imshow(np.ma.masked_invalid(table), aspect="auto", origin="lower", extent=edges, vmin=0, vmax=top, cmap=shades,
-                interpolation="nearest")  # fmt: skip
+    axes.imshow(
+        np.ma.masked_invalid(table),
+        aspect="auto",
+        origin="lower",
+        extent=(0.5, rounds + 0.5, -0.5, count - 0.5),
+        vmin=low,
+        vmax=high,
+        cmap=shades,
+        interpolation="nearest",
+    )
     axes.grid(False)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4, integer=True))
@@ -140,8 +159,3 @@ def png(made: SyntheticSet) -> str:
     written = io.BytesIO()
     to_image(grid(first, COLUMNS)).save(written, format="PNG", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode()}"
-
-
-def top_share(found: Sequence[tuple[Row, Floats]]) -> float:
-    """The largest share of all, which is drawn in the full colour."""
-    return max((float(np.nanmax(table)) for _, table in found), default=1.0)
