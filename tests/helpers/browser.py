@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
 )
+MOVED = "import os, sys; os.dup2({}, 3); os.dup2({}, 4); os.execv(sys.argv[1], sys.argv[1:])"
 PATIENCE = 120
 """Seconds for one answer: a busy machine takes its time."""
 
@@ -34,16 +37,17 @@ class Browser:
         ours_in, theirs_out = os.pipe()
         command = [str(found()), *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"]
         # the pipes must be 3 and 4 there, whatever they are here
-        moved = ["sh", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "sh", *command]
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]
+        moved = [sys.executable, "-c", MOVED.format(*ends), *command]
         self._process = subprocess.Popen(
             moved,
-            pass_fds=(theirs_in, theirs_out),
+            pass_fds=ends,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        os.close(theirs_in)
-        os.close(theirs_out)
+        for end in (theirs_in, theirs_out, *ends):
+            os.close(end)
         self._in, self._out, self._rest, self._count = ours_in, ours_out, b"", 0
         self.events: list[dict[str, Any]] = []
         self._session = ""

@@ -62,6 +62,7 @@ class Chapter:
     problem: Problem
     lead: list[str] = field(default_factory=list)
     shared: dict[str, str] = field(default_factory=dict)
+    different: dict[str, str] = field(default_factory=dict)
     protocol: list[str] = field(default_factory=list)
     results: Sheet | None = None
     others: Sheet | None = None
@@ -96,7 +97,7 @@ class Writer:
         """The chapter."""
         made, problem = self.chapter, self.problem
         with looked():
-            made.shared, made.protocol = shared(problem), protocol(problem)
+            made.shared, made.different, made.protocol = shared(problem), different(problem), protocol(problem)
             made.results = numbers.results(problem)
             made.others = numbers.others(problem)
             made.lead = [lead(problem, made.results)] if len(problem.rows) > 1 else []
@@ -241,6 +242,16 @@ def shared(problem: Problem) -> dict[str, str]:
     differ = NOT_SHOWN.union(rows.differing(problem.groups))
     first = problem.rows[0].group
     return {key: value for key in first.config if key not in differ and (value := rows.value(first, key))}
+
+
+def different(problem: Problem) -> dict[str, str]:
+    """What is particular to each row, where there is such."""
+    keys = rows.differing(problem.groups)
+    told = {
+        row.label: ", ".join(f"{key} {rows.value(row.group, key)}" for key in keys if key in row.group.config)
+        for row in problem.rows
+    }
+    return {label: line for label, line in told.items() if line}
 
 
 def protocol(problem: Problem) -> list[str]:

@@ -68,7 +68,6 @@ def mixing(table: Floats, low: float, high: float) -> Figure:
     figure, axes = canvas(170, 260)
     ink = to_rgb(SERIES[0])
     shades = LinearSegmentedColormap.from_list("shares", [(*ink, 0.1), (*ink, 1.0)])
-    shades.set_bad(alpha=0.0)
     count, rounds = table.shape
     axes.imshow(
         np.ma.masked_invalid(table),

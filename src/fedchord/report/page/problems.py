@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,19 @@ def of_runs(runs: Iterable[Run], metric: str | None = None) -> list[Problem]:
     found: list[tuple[str, Named]] = []
     for block in rows.blocks(groups):
         different = [f"{key} {rows.value(block[0], key)}" for key in keys if key in block[0].config]
-        found.append((", ".join(different) or usual_title(block[0]), list(zip(block, rows.labels(block), strict=True))))
+        found.append(
+            (", ".join(different) or usual_title(block[0]), list(zip(block, short_labels(block), strict=True)))
+        )
     return _coloured(found, metric)
+
+
+def short_labels(block: Sequence[Group]) -> list[str]:
+    """The method, and only where others have the same one what tells them apart."""
+    alike: dict[str, list[Group]] = {}
+    for group in block:
+        alike.setdefault(str(group.config.get("method", "?")), []).append(group)
+    named = {id(g): label for same in alike.values() for g, label in zip(same, rows.labels(same), strict=True)}
+    return [named[id(group)] for group in block]
 
 
 def of_plan(plan: Plan, out: Path, metric: str | None = None) -> list[Problem]:
@@ -93,10 +105,16 @@ def _coloured(found: Sequence[tuple[str, Named]], metric: str | None) -> list[Pr
 
 
 def _metric(title: str, named: Named, asked: str | None) -> str:
-    """The metric to compare by, which every run must have."""
+    """The metric to compare by, which every run must have; unless asked for, one that is defined at all."""
     every = [tuple(run.summary["metrics"]) for g, _ in named for run in g.runs]
     shared = [name for name in every[0] if all(name in names for names in every)]
     require(bool(shared), "report", f"the runs of {title} have no metric in common")
     if asked is not None and asked not in shared:
         raise unknown(f"metric of the runs of {title}", asked, shared)
-    return asked or headline(shared)
+    defined = [name for name in shared if all(_finite(run, name) for g, _ in named for run in g.runs)]
+    return asked or headline(defined or shared)
+
+
+def _finite(run: Run, metric: str) -> bool:
+    value = run.value(metric, "mean")
+    return value is not None and math.isfinite(value)
