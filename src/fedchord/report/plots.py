@@ -29,8 +29,8 @@ from fedchord.report.rows import Group, group, labels
 
 KINDS = ("curves", "clients", "shares")
 SUFFIXES = (".png", ".pdf", ".svg")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6BB1")
-"""Okabe and Ito's colours, told apart by the colour-blind too (their yellow is too faint for a line)."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A4419")
+"""Okabe and Ito's colours, told apart by the colour-blind too; their yellow, too faint for a line, is a brown here."""
 STYLES = ("-", "--", ":", "-.")
 SHADES = "viridis_r"
 PANELS = 12
