@@ -179,23 +179,33 @@ def tradeoff(problem: Problem) -> Figure | None:
 
 
 def _name_dots(axes: Axes, dots: Sequence[tuple[Row, float, float]]) -> None:
-    """Names beside dots, those in the right half to the left of theirs; higher where the place is taken."""
+    """Names beside dots: to the right, to the left, or a little higher or lower, where no dot or name is in the way."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    wide, tall, line = WIDTH - 70, 280 - 60, 1.15 * TEXT
+    wide, tall, line = WIDTH - 70, 280 - 60, 1.2 * TEXT
     places = {row.place: ((x - left) / (right - left) * wide, (y - low) / (high - low) * tall) for row, x, y in dots}
-    taken: list[tuple[float, float, float]] = []
+    taken = [(across - 6, across + 6, up) for across, up in places.values()]
     for row, x, y in sorted(dots, key=lambda dot: dot[2]):
         across, up = places[row.place]
-        others = [(a - 6, a + 6, u) for other, (a, u) in places.items() if other != row.place]
-        name, turned = short(row.label), across > wide * 0.75
+        name = short(row.label)
         length = 0.58 * TEXT * len(name)
-        begin = across - 9 - length if turned else across + 9
-        place = up
-        while any(abs(place - v) < line and begin < b and a < begin + length for a, b, v in (*taken, *others)):
-            place += 2
-        taken.append((begin, begin + length, place))
-        axes.annotate(name, (x, y), (-9 if turned else 9, place - up), textcoords="offset points", va="center",
-                      ha="right" if turned else "left", fontsize=TEXT - 0.5, parse_math=False)  # fmt: skip
+
+        def free(begin: float, height: float, length: float = length) -> bool:
+            inside = begin > 0 and begin + length < wide + 20
+            return inside and not any(abs(height - v) < line and begin < b and a < begin + length for a, b, v in taken)
+
+        tried = [(side, step * line) for step in (0, 0.8, -0.8, 1.6, -1.6, 2.4, -2.4) for side in (9, -9 - length)]
+        side, more = next((one for one in tried if free(across + one[0], up + one[1])), tried[0])
+        taken.append((across + side, across + side + length, up + more))
+        axes.annotate(
+            name,
+            (x, y),
+            (9 if side > 0 else -9, more),
+            textcoords="offset points",
+            va="center",
+            ha="left" if side > 0 else "right",
+            fontsize=TEXT - 0.5,
+            parse_math=False,
+        )
 
 
 def forest(found: Sequence[tuple[Difference, Row]], metric: str) -> Figure:

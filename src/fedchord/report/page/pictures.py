@@ -21,13 +21,14 @@ from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.reading import Run
 from fedchord.report import sample_words
 from fedchord.report.page.charts import canvas
-from fedchord.report.page.look import SERIES
 from fedchord.report.page.problems import Problem, Row
 from fedchord.report.plots import Floats, share_table
 from fedchord.synthetic.look import grid
 from fedchord.synthetic.quality import real_beside
 from fedchord.synthetic.set import SET, SyntheticSet, load, to_image
 
+MIDDLE = "#2a8fd0"
+"""A blue that is seen on white and on black: pictures do not change with the page."""
 CLASSES, COLUMNS = 10, 10
 """The most classes, and samples of each, that are shown."""
 
@@ -66,7 +67,7 @@ def ends(tables: Sequence[Floats]) -> tuple[float, float]:
 def mixing(table: Floats, low: float, high: float) -> Figure:
     """Clients up, rounds to the right: the fuller the colour, the larger the share; empty where a client was absent."""
     figure, axes = canvas(170, 260)
-    ink = to_rgb(SERIES[0])
+    ink = to_rgb(MIDDLE)
     shades = LinearSegmentedColormap.from_list("shares", [(*ink, 0.1), (*ink, 1.0)])
     count, rounds = table.shape
     axes.imshow(
