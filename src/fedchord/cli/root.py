@@ -18,6 +18,7 @@ from fedchord.cli.export import export
 from fedchord.cli.figure import figure
 from fedchord.cli.plot import plot
 from fedchord.cli.predict import predict
+from fedchord.cli.report import report
 from fedchord.cli.run import resume, run
 from fedchord.cli.sweep import sweep
 from fedchord.cli.table import table
@@ -160,6 +161,7 @@ app.command()(export)
 app.command()(table)
 app.command()(compare)
 app.command()(plot)
+app.command()(report)
 app.command()(figure)
 for group in (new, data, study, synth):
     group.register(app)
