@@ -43,10 +43,10 @@ def from_arrays(
     `clients` is the client key of each row, if the data have natural clients; or, with x and y left out, the clients'
     own data as a list of (x, y) or as a dict from client names to (x, y); such a dict may also come first. Labels are
     whole numbers or words; a column (n, 1) is n labels. Unless the number of `classes` is given, class c is the c-th of
-    the labels in order, so that codes such as 4010 and 25000 are two classes. Floats that are not whole are numbers to predict (regression);
-    `regression` says it where they are. With `scale="client"` vectors of floats are scaled by each client with its own
-    training rows, and NaN is a missing value. Bytes stay bytes (and are batched as numbers in [0, 1]); other floats
-    become float32.
+    the labels in order, so that codes such as 4010 and 25000 are two classes. Floats that are not whole are numbers to
+    predict (regression); `regression` says it where they are. With `scale="client"` vectors of floats are scaled by
+    each client with its own training rows, and NaN is a missing value. Bytes stay bytes (and are batched as numbers in
+    [0, 1]); other floats become float32.
     """
     one_of(name, "scale", scale, SCALES)
     if isinstance(x, Mapping):
