@@ -1,0 +1,1 @@
+"""A federation over machines: both halves of a round, without the transport between them."""
