@@ -1,1 +1,1 @@
-"""A federation over machines: both halves of a round, without the transport between them."""
+"""Federations of several machines: both halves of a round, what carries parcels between them, and their files."""
