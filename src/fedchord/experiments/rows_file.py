@@ -53,12 +53,12 @@ def read_rows(config: RunConfig, federation: Federation, path: Path) -> Asked:
     return _table(config, federation, path)
 
 
-def labelled(found: Asked, owner: str, label: str, what: str = "tuning") -> Tensor:
+def labelled(found: Asked, owner: str, label: str) -> Tensor:
     """The labels of rows that must have them."""
     if found.problem:
         raise FedchordError(found.problem)
     if found.y is None:
-        raise fail(owner, f"has no label column {label!r}, which {what} needs")
+        raise fail(owner, f"has no label column {label!r}, which tuning needs")
     return found.y
 
 
