@@ -1,7 +1,7 @@
 """A federation's own authority, the server's certificate, and the keys by which nodes are known.
 
-All keys are ECDSA on P-384. The authority signs the server's certificate and nothing else; nodes are known by keys in the
-form of OpenSSH, which is what Flower takes.
+All keys are ECDSA on P-384. The authority signs the server's certificate and nothing else; nodes are known by keys in
+the form of OpenSSH, which is what Flower takes.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def _asked(
     config.plan().size(len(nodes))
     typed = {key: value for key, value in config.given().items() if key in given}
     rows = {key: value for key, value in typed.items() if key == "data" or key.startswith("data.")}
-    plan = {"method": config.method, "rounds": config.rounds, "seed": config.seed}
+    plan: dict[str, Scalar] = {"method": config.method, "rounds": config.rounds, "seed": config.seed}
     plan |= {key: value for key, value in typed.items() if key not in rows}
     return New(folder, own, tuple(nodes), host, port, plan, rows, place.rstrip("/"), command)
 
