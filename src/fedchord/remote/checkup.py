@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -77,7 +77,8 @@ def _party(party: Party, offline: bool, now: datetime.datetime) -> Findings:
     else:
         yield from _dates(party.tls.ca, now, "ask whoever runs the server for the new ca.pem")
         yield from _private(party.tls.key, 0o600, "ssh-keygen -q -t ecdsa -b 384 -N '' -f {path}")
-        yield from _tried(party.tls.key, lambda path: _key_line(path), "make it anew and send the public half")
+        if party.tls.key.exists():
+            yield from _key(party.tls.key)
     yield from _rows(party)
     if not offline:
         yield Finding(*reach(*party.address, party.tls and party.tls.ca))
@@ -114,22 +115,18 @@ def _writable(path: Path) -> Findings:
         yield Finding(False, f"{path} cannot be written ({reason}): give it to the user who runs this")
 
 
-def _tried(path: Path, look: Callable[[Path], str], advice: str) -> Findings:
-    """What a file says of itself, or why it cannot."""
+# -- keys and certificates -------------------------------------------------------------------------------------------
+
+
+def _key(path: Path) -> Findings:
+    advice = "make it anew with ssh-keygen, and send the public half to whoever runs the server"
     try:
-        yield Finding(True, look(path))
+        key = certificates.read_key(path.read_bytes(), str(path))
+        yield Finding(True, f"{path}: ECDSA on P-384, public half ...{certificates.public_line(key)[-12:]}")
     except OSError as error:
         yield Finding(False, f"{path} cannot be read ({error.strerror}): {advice}")
     except FedchordError as error:
         yield Finding(False, f"{error}: {advice}")
-
-
-# -- keys and certificates -------------------------------------------------------------------------------------------
-
-
-def _key_line(path: Path) -> str:
-    key = certificates.read_key(path.read_bytes(), str(path))
-    return f"{path}: ECDSA on P-384, public half ...{certificates.public_line(key)[-12:]}"
 
 
 def _dates(path: Path, now: datetime.datetime, advice: str) -> Findings:
