@@ -1,6 +1,6 @@
 """A node without a method, as a client process of its own: it adds what it is told to the tensors it gets.
 
-    python -m helpers.toy_node ADDRESS SECRET_FILE '{"client": 0, "plan": "p", ...}'
+python -m helpers.toy_node '{"client": 0, "plan": "p", ...}' ADDRESS SECRET_FILE
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class ToyNode:
         elif kind == "fail":
             raise OSError(28, "No space left on device") if parcel.facts["how"] == "disk" else FedchordError("not mine")
         by = self.facts["client"] + parcel.facts.get("by", 0)
-        return Parcel({name: tensor + by for name, tensor in parcel.tensors.items()}, {"pid": os.getpid(), "at": time.time()})
+        return Parcel(
+            {name: tensor + by for name, tensor in parcel.tensors.items()}, {"pid": os.getpid(), "at": time.time()}
+        )
 
 
 def main() -> None:
@@ -42,7 +44,7 @@ def main() -> None:
     from fedchord.remote.processes import live_with_parent, tell
 
     live_with_parent()
-    address, secret, facts = sys.argv[1:4]
+    facts, address, secret = sys.argv[1:4]
     try:
         attend(ToyNode(json.loads(facts)), address, Path(secret).read_bytes(), limit=10_000_000, say=tell)
     except Refused as error:

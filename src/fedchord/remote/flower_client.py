@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 from flwr.app import Message
-from flwr.app.error import Error
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.interceptors import (
@@ -24,7 +23,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from fedchord.check import FedchordError
-from fedchord.remote.flower import KIND, pack, unpack
+from fedchord.remote.flower import pack, unpack
 from fedchord.remote.parcel import Parcel
 from fedchord.remote.transport import Answering
 

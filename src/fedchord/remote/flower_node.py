@@ -1,8 +1,8 @@
 """Flower's SuperNode in a process of ours: `python -m fedchord.remote.flower_node` takes its options.
 
-A SuperNode that finds no message sleeps for 3 s, and looks twice a second whether the client has answered. Here it looks
-more often while there is work: the pause grows with the time since the last message, up to Flower's own. Where another
-version of Flower has no such pause at this place, it keeps its own.
+A SuperNode that finds no message sleeps for 3 s, and looks twice a second whether the client has answered. Here it
+looks more often while there is work: the pause grows with the time since the last message, up to Flower's own. Where
+another version of Flower has no such pause at this place, it keeps its own.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class Link:
 class Patience:
     """Tries a request again while nobody answers, for so many seconds; then the link is lost."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, alive: Callable[[], bool] = lambda: True) -> None:
+        self.seconds, self.alive = seconds, alive
 
     def invoke(self, target: Callable[..., Any], *given: Any, **named: Any) -> Any:
         """The answer of `target`."""
@@ -81,7 +81,7 @@ class Patience:
             try:
                 return target(*given, **named)
             except httpx.TransportError as error:
-                if time.monotonic() > end:
+                if time.monotonic() > end or not self.alive():
                     raise LinkLost(f"the SuperLink does not answer ({error})") from error
                 time.sleep(0.5)
             except (httpx.HTTPStatusError, RunNotRunningException) as error:
@@ -107,8 +107,13 @@ def public_key(text: str) -> bytes:
 
 
 @contextmanager
-def server_app(link: Link, keys: Iterable[bytes] | None, patience: float = 20.0) -> Iterator[HttpGrid]:
-    """The Grid of a new run, with these keys registered and no others; the run ends with the body."""
+def server_app(
+    link: Link, keys: Iterable[bytes] | None, alive: Callable[[], bool] = lambda: True, patience: float = 20.0
+) -> Iterator[HttpGrid]:
+    """The Grid of a new run, with these keys registered and no others; the run ends with the body.
+
+    A SuperLink that does not answer is waited for, as long as it is `alive`.
+    """
     with _closing(ControlHttpClient, link, [_Secret(link.secret)], patience) as control:
         if keys is not None:
             _register(control, list(keys))
@@ -118,8 +123,9 @@ def server_app(link: Link, keys: Iterable[bytes] | None, patience: float = 20.0)
         content = build_fab_from_disk(APP)
         fab = fab_to_proto(Fab(hashlib.sha256(content).hexdigest(), content, {}))
         run_id = control.StartRun(StartRunRequest(fab=fab)).run_id
-    grid = HttpGrid(link.address, token=_token(link, run_id, patience), **_grid_security(link))
-    grid._retry_invoker = Patience(patience)
+    grid = HttpGrid(link.address, token=_token(link, run_id, patience), **link.secure)
+    trying = Patience(patience, alive)
+    grid._retry_invoker = trying  # type: ignore[assignment]  # its own ends this process when a run is over
     heartbeat = HeartbeatSender(lambda: _beat(grid))
     done = False
     try:
@@ -133,17 +139,13 @@ def server_app(link: Link, keys: Iterable[bytes] | None, patience: float = 20.0)
     finally:
         if heartbeat.is_running:
             heartbeat.stop()
-        grid._retry_invoker.seconds = 1.0
+        trying.seconds = 1.0
         try:
             status = "completed" if done else "failed"
             grid._runtime_client.PushTaskOutput(PushTaskOutputRequest(sub_status=status, details=""))
         except (LinkLost, httpx.HTTPError):
             pass  # a link that is gone needs no end
         grid.close()
-
-
-def _grid_security(link: Link) -> dict[str, Any]:
-    return link.secure
 
 
 def _beat(grid: HttpGrid) -> bool:
