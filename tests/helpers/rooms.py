@@ -25,6 +25,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("remote",),
     ("report", "testing"),
     ("export",),
+    ("remote",),
     ("thesis",),
     ("cli",),
     ("__main__",),

@@ -20,9 +20,9 @@ from fedchord.files import written
 from fedchord.tensors import Tensors, clone
 
 
-def save_tensors(path: Path, state: Tensors) -> str:
-    """Write a state atomically; returns the file's SHA-256."""
-    with written(path, flush=False) as partial:
+def save_tensors(path: Path, state: Tensors, flush: bool = False) -> str:
+    """Write a state atomically, with `flush` so that it outlasts a power cut; returns the file's SHA-256."""
+    with written(path, flush) as partial:
         try:
             save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, partial)
         except SafetensorError as error:  # a full disk, by the library's own name

@@ -28,7 +28,7 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.lock import LOCK, FolderLock
 from fedchord.experiments.own import fingerprint_of
 from fedchord.experiments.parts import Settings
-from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, ROUNDS, SUMMARY, Line
+from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, ROUNDS, SERVED, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
 from fedchord.files import blocked, renamed, write_text
 from fedchord.synthetic.look import grid
@@ -82,6 +82,8 @@ class RunFolder:
         """
         values = self.read_values()
         reading.check_layout(self.path)
+        if values.get("made") == SERVED:
+            raise FedchordError(f"{self.path}: made by a server whose clients were elsewhere; {self.hint}")
         if values.get("made") == MADE:
             told = "made from Python with objects that its config.toml cannot make; go on there with fedchord.run"
             raise FedchordError(f"{self.path}: {told}")
@@ -90,7 +92,7 @@ class RunFolder:
     def fingerprint(self, rounds: int | None = None) -> str:
         """The fingerprint of the run that is here; or what it would be with another number of rounds."""
         values = self.read_values() | ({} if rounds is None else {"rounds": rounds})
-        if values.get("made") == MADE:
+        if values.get("made") in (MADE, SERVED):
             return fingerprint_of(values)
         return RunConfig.from_values(values).with_values(out=str(self.path)).fingerprint()
 
@@ -120,9 +122,10 @@ class RunFolder:
 
     def begin(self, config: Settings) -> None:
         """Write down the settings of a run."""
-        own = config.values().get("made") == MADE
-        again = f"fedchord run {self.config} out=ANOTHER_FOLDER runs this again"
-        told = "made of objects in Python; fedchord.run(..., resume=True) goes on" if own else again
+        told = {
+            MADE: "made of objects in Python; fedchord.run(..., resume=True) goes on",
+            SERVED: "made by a server whose clients were elsewhere; fedchord serve FED.toml --resume goes on",
+        }.get(config.values().get("made", ""), f"fedchord run {self.config} out=ANOTHER_FOLDER runs this again")
         try:
             write_text(self.config, f"# {told}\n{config.to_toml()}")
         except OSError as error:
@@ -233,7 +236,7 @@ class RunFolder:
 
 def _name(values: dict[str, Any]) -> str:
     """The method and what was exchanged in it."""
-    own = values.get("made") == MADE
+    own = values.get("made") in (MADE, SERVED)
     parts = [f"{key}={values[key]}" for key in ("mixing", "server") if key in values and not own]
     return " ".join([str(values.get("method", "?")), *parts])
 

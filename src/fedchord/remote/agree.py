@@ -37,13 +37,16 @@ def agree(name: str, clients: Sequence[str], facts: Sequence[Facts]) -> tuple[Fe
     columns = {key: torch.empty(0, *shape, dtype=getattr(torch, kind)) for key, (kind, shape) in first.columns.items()}
     if features:
         columns["x"] = torch.empty(0, sum(one.width for one in features), dtype=columns["x"].dtype)
-    sizes = [_sizes(every, part) for part in ("train", "validation", "test")]
-    named = any(one.named for one in every) or classes != [str(number) for number in range(len(classes))]
+    train, validation, test = (_numbered(_sizes(every, part)) for part in ("train", "validation", "test"))
+    numbered = first.kind == "arrays" or not first.named
+    named = not numbered or classes != [str(number) for number in range(len(classes))]
     outline = Federation(
         name,
         columns,
         len(classes) or 1,
-        *(_numbered(part) for part in sizes),
+        train,
+        validation,
+        test,
         client_names=tuple(clients),
         pictures=None if first.pictures is None else _pictures(first.pictures),
         blocks=_blocks(every, features),

@@ -37,5 +37,5 @@ class Answering(Protocol):
         ...
 
     def answer(self, kind: str, parcel: Parcel) -> Parcel:
-        """What the client sends back. A refusal (limits, other plan, damaged message) is a FedchordError in one line."""
+        """What the client sends back. A refusal (limits, other plan, bad message) is a FedchordError of one line."""
         ...

@@ -1,0 +1,106 @@
+"""What a node keeps between rounds: its client's private memory in versions, on its own disk.
+
+    FOLDER/FINGERPRINT/after-000005.safetensors   the memory after a round of this client, one file a version
+    FOLDER/FINGERPRINT/taken.json                 the rounds it took part in, by the hash of what it received
+    FOLDER/FINGERPRINT/model.safetensors          the last model it was sent to be measured with
+
+The server says which version counts: the client's last round that entered the model. So a lost reply, a server that was
+restarted and one that was set back all go on from the right one. At least three versions are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from fedchord.check import fail, require
+from fedchord.engine.memory import load_tensors, save_tensors
+from fedchord.files import write_text
+from fedchord.tensors import Tensors
+
+VERSIONS = 3
+NEVER = -1
+"""The version of a client that no round has counted yet."""
+OWNER = "memory"
+
+
+class Versions:
+    """The versions of one client's memory in one plan."""
+
+    def __init__(self, folder: Path, fingerprint: str, keep: int = VERSIONS) -> None:
+        require(keep >= VERSIONS, OWNER, f"at least {VERSIONS} versions are needed, got {keep}")
+        self.folder, self._keep = folder / fingerprint[:16], keep
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for part in (folder, self.folder):
+                os.chmod(part, 0o700)
+        except OSError as error:
+            raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
+
+    # -- rounds taken part in --------------------------------------------------------------------------------------
+
+    def taken(self) -> dict[int, list[str]]:
+        """The rounds the client took part in, and the hashes of what it received."""
+        if not self._taken.is_file():
+            return {}
+        try:
+            found = json.loads(self._taken.read_text(encoding="utf-8"))
+            return {int(round): list(marks) for round, marks in found.items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            raise fail(OWNER, f"{self._taken} is damaged") from None
+
+    @property
+    def _taken(self) -> Path:
+        return self.folder / "taken.json"
+
+    # -- versions --------------------------------------------------------------------------------------------------
+
+    def rounds(self) -> list[int]:
+        """The rounds whose memory is kept."""
+        return sorted(int(path.stem.removeprefix("after-")) for path in self.folder.glob("after-*.safetensors"))
+
+    def get(self, counted: int) -> Tensors | None:
+        """The memory after a round that the server counted; None before the first."""
+        kept = self.rounds()
+        if counted == NEVER and len(self.taken()) <= len(kept):  # nothing was dropped yet
+            return None
+        told = ", ".join(str(round + 1) for round in kept) or "none"
+        which = "before its first round" if counted == NEVER else f"after round {counted + 1}"
+        require(counted in kept, OWNER, f"the client's memory {which} is gone (kept: after rounds {told})")
+        return load_tensors(self._file(counted))
+
+    def put(self, round: int, own: Tensors, counted: int, received: str) -> None:
+        """Keep the memory after a round; it is on the disk when this returns. The oldest versions go."""
+        taken = self.taken()
+        marks = taken.setdefault(round, [])
+        try:
+            save_tensors(self._file(round), own, flush=True)
+            if received not in marks:
+                marks.append(received)
+                write_text(self._taken, json.dumps(taken))
+        except OSError as error:
+            raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
+        spare = [kept for kept in self.rounds() if kept not in (counted, round)]
+        for old in spare[: max(0, len(spare) + 2 - self._keep)]:
+            self._file(old).unlink(missing_ok=True)
+
+    def _file(self, round: int) -> Path:
+        return self.folder / f"after-{round:06d}.safetensors"
+
+    # -- the model it was measured with ----------------------------------------------------------------------------
+
+    def keep_model(self, shared: Tensors, round: int, counted: int) -> None:
+        """Keep the last broadcast, with which this client's model is used."""
+        try:
+            save_tensors(self.folder / "model.safetensors", shared, flush=True)
+            write_text(self.folder / "model.json", json.dumps({"round": round, "counted": counted}))
+        except OSError as error:
+            raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
+
+    def model(self) -> tuple[Tensors, int, int]:
+        """The last broadcast, the round after which it was sent, and the client's round that had been counted."""
+        path = self.folder / "model.json"
+        require(path.is_file(), OWNER, f"{self.folder} holds no model yet; it comes with the first evaluation")
+        told = json.loads(path.read_text(encoding="utf-8"))
+        return load_tensors(self.folder / "model.safetensors"), int(told["round"]), int(told["counted"])
