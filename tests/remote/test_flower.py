@@ -89,10 +89,10 @@ def _speaks_plain_text(fed, transport, lines):
 def _steers(fed):
     """Nobody without the secret of the run folder may register keys or stop runs, though TLS lets everybody in."""
     context = ssl.create_default_context(cafile=fed.tls.ca)
-    with socket.create_connection(("127.0.0.1", fed.server.port)) as raw:
-        with context.wrap_socket(raw, server_hostname="127.0.0.1") as secure:
-            secure.sendall(b"POST /v1/control/list-nodes HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
-            assert b" 403 " in secure.recv(200)
+    raw = socket.create_connection(("127.0.0.1", fed.server.port))
+    with raw, context.wrap_socket(raw, server_hostname="127.0.0.1") as secure:
+        secure.sendall(b"POST /v1/control/list-nodes HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        assert b" 403 " in secure.recv(200)
 
 
 def _said(lines, text):

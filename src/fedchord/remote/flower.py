@@ -1,7 +1,7 @@
 """Flower carries the parcels: a transport over its Grid. Nothing algorithmic.
 
-A node is found by its id in Flower, which nobody chooses; which client it is it says itself, once, in its "hello". Where
-keys are registered, the key decides: a node may only be the client that its key belongs to.
+A node is found by its id in Flower, which nobody chooses; which client it is it says itself, once, in its "hello".
+Where keys are registered, the key decides: a node may only be the client that its key belongs to.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class GridTransport:
 
     def _answer(self, message: Message) -> Parcel:
         if message.has_error():
-            raise FedchordError(f"lost ({' '.join(str(message.error.reason).split())[:200]})")
+            raise FedchordError(f"lost: {' '.join(str(message.error.reason).split())[:200]}")
         kind, parcel = unpack(message.content, self._limit)
         self.received += size(parcel)
         if kind == "refused":

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -153,3 +156,15 @@ def write_secret(path: Path) -> None:
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
     path.write_bytes(secrets.token_bytes(32))
+
+
+@contextmanager
+def signalled() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed, or SIGTERM sent."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
