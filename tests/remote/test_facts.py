@@ -17,18 +17,21 @@ from fedchord.data import outline as outlines
 from fedchord.experiments.config import RunConfig
 from fedchord.remote.agree import agree
 from fedchord.remote.facts import Facts, facts_of, lines, read_facts
-from fedchord.remote.rows import config_of, own_rows
+from fedchord.remote.node import fits
+from fedchord.remote.plan import Plan
+from fedchord.remote.rows import own_rows
 from fedchord.remote.settings import Party
 
-PLAN: dict[str, object] = {"method": "fedavg", "seed": 3, "test": 0.3, "validation": 0.1, "rounds": 1}
+PLAN: dict[str, object] = {"method": "fedavg", "seed": 3, "rounds": 1}
+SPLIT = {"test": 0.3, "validation": 0.1}
 KEYS = {"data.label": "outcome", "data.category": ["code"]}
 
 
 def party(path: Path, name: str, client: int, keys: dict[str, Any] | None = None, part: str = "") -> Party:
     here = path.parent
-    data = {"data": str(path), **(KEYS if keys is None else keys)}
+    data = {"data": str(path), **SPLIT, **(KEYS if keys is None else keys), **({"part": part} if part else {})}
     places = [here / name for name in ("plan.json", "data.safetensors", "memory", "audit.jsonl", "secret")]
-    return Party(here / "node.toml", name, client, "127.0.0.1:9092", *places, data=data, part=part)
+    return Party(here / "node.toml", name, client, "127.0.0.1:9092", *places, data=data)
 
 
 def parties(folder: Path, rows: list[dict[str, str]], keys: dict[str, Any] | None = None) -> list[Party]:
@@ -37,21 +40,22 @@ def parties(folder: Path, rows: list[dict[str, str]], keys: dict[str, Any] | Non
 
 def simulated(folder: Path, rows: list[dict[str, str]], keys: dict[str, Any] | None = None) -> Any:
     path = write(folder / "all.csv", rows)
-    config = RunConfig.from_values({**PLAN, "data": str(path), **(KEYS if keys is None else keys)})
+    config = RunConfig.from_values({**PLAN, **SPLIT, "data": str(path), **(KEYS if keys is None else keys)})
     return config.federation()
 
 
 def agreed(every: list[Party], share: tuple[str, ...] = ()) -> tuple[Any, list[str]]:
-    return agree("fed", [one.name for one in every], [facts_of(one, PLAN, share) for one in every])
+    return agree("fed", [one.name for one in every], [facts_of(one, PLAN, ("rows", *share)) for one in every])
 
 
 def assert_same_rows(every: list[Party], outline: Any, whole: Any) -> None:
     """Each party's training, validation and test rows are, bit for bit and in order, those of the simulation."""
+    plan = Plan.of(PLAN, outline)
     for one in every:
-        own = own_rows(one, config_of(one, PLAN), outline)
-        assert own.num_clients == 1
+        own = own_rows(one.data, plan, one.client)
+        fits(plan, one.client, own)
         for part in ("train", "validation", "test"):
-            mine, theirs = own.batch(own.part(part)[0]), whole.batch(whole.part(part)[one.client])
+            mine, theirs = own.batch(own.part(part)[one.client]), whole.batch(whole.part(part)[one.client])
             assert len(mine["y"]) > 0 and torch.equal(mine["y"], theirs["y"])
             assert torch.equal(mine["x"], theirs["x"]), (one.name, part)
 
@@ -69,12 +73,12 @@ def test_parties_with_their_own_files_have_the_rows_of_a_simulation(tmp_path: Pa
     )
     assert [f.categories for f in outline.features if f.name == "ward"] == [("a", "b", "c")]
     assert "column 'ward': north has no c" in notes and "column 'ward': west has no a" in notes
-    assert len(outline.columns["x"]) == len(outline.columns["y"]) == 0 and int(outline.train.sizes.sum()) == 0
+    assert len(outline.columns["x"]) == len(outline.columns["y"]) == 0
 
 
 def test_the_outline_is_that_of_a_simulation_and_survives_its_file(tmp_path: Path) -> None:
     rows = table()
-    outline, _ = agreed(parties(tmp_path, rows), ("rows",))
+    outline, _ = agreed(parties(tmp_path, rows))
     whole = outlines.outline(simulated(tmp_path, rows))
     outlines.save(outline, tmp_path / "data.safetensors")
     again = outlines.load(tmp_path / "data.safetensors")
@@ -95,7 +99,7 @@ def test_one_file_of_several_clients_serves_each_by_its_part(tmp_path: Path) -> 
     every = [party(path, f"p{number}", number, part=name) for number, name in enumerate(NAMES)]
     assert_same_rows(every, agreed(every)[0], simulated(tmp_path, rows))
     with pytest.raises(FedchordError, match=r"unknown part of all 'nort'; did you mean 'north'"):
-        facts_of(replace(every[0], part="nort"), PLAN)
+        facts_of(replace(every[0], data={**every[0].data, "part": "nort"}), PLAN)
 
 
 def test_columns_in_another_order_and_empty_ones_are_told_and_do_no_harm(tmp_path: Path) -> None:
@@ -137,7 +141,7 @@ def test_arrays_with_some_of_the_classes_each(tmp_path: Path, codes: tuple[int, 
     owner = np.arange(60) % 3
     y = np.array([codes[(row // 3 + row % 3) % 2 + (row % 3 == 2)] for row in range(60)])
     np.savez(tmp_path / "all.npz", x=x, y=y, client=np.array(NAMES)[owner])
-    whole = RunConfig.from_values({**PLAN, "data": str(tmp_path / "all.npz")}).federation()
+    whole = RunConfig.from_values({**PLAN, **SPLIT, "data": str(tmp_path / "all.npz")}).federation()
     every = []
     for number, name in enumerate(NAMES):
         np.savez(tmp_path / f"{name}.npz", x=x[owner == number], y=y[owner == number])
@@ -148,15 +152,10 @@ def test_arrays_with_some_of_the_classes_each(tmp_path: Path, codes: tuple[int, 
     assert_same_rows(every, outline, whole)
 
 
-def test_a_public_data_set_is_cut_by_the_plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    settings = {**PLAN, "split": "pathological", "clients": 3}
-    every = [party(tmp_path / "x", name, number, {}) for number, name in enumerate(NAMES)]
-    every = [replace(one, data={"data": "digits"}) for one in every]
-    outline, _ = agree("fed", NAMES, [facts_of(one, settings) for one in every])
-    whole = RunConfig.from_values(settings).federation()
-    for one in every:
-        own = own_rows(one, config_of(one, settings), outline)
-        assert torch.equal(own.batch(own.train[0])["x"], whole.batch(whole.train[one.client])["x"])
+def test_a_public_data_set_is_cut_by_the_same_keys(tmp_path: Path) -> None:
+    cutting = {"data": "digits", "split": "pathological", "clients": 3, **SPLIT}
+    every = [replace(party(tmp_path / "x", name, number), data=cutting) for number, name in enumerate(NAMES)]
+    assert_same_rows(every, agreed(every)[0], RunConfig.from_values({**PLAN, **cutting}).federation())
 
 
 # -- what facts tell -----------------------------------------------------------------------------------------------
@@ -229,6 +228,12 @@ def test_a_missing_column_is_named_with_both_parties(tmp_path: Path) -> None:
         agreed(every)
 
 
+def test_counts_are_needed_and_asked_for(tmp_path: Path) -> None:
+    facts = [facts_of(one, PLAN, ("rows",) if one.client else ()) for one in parties(tmp_path, table())]
+    with pytest.raises(FedchordError, match="numbers of rows must be known of all parties, north did not say; ask for"):
+        agree("fed", NAMES, facts)
+
+
 def wrong(facts: list[Facts], what: str) -> list[Facts]:
     a, b, c = facts
     return {
@@ -267,7 +272,7 @@ def test_facts_that_do_not_fit_are_named(tmp_path: Path, what: str, told: str) -
 
 
 def test_other_versions_are_told(tmp_path: Path) -> None:
-    facts = [facts_of(one, PLAN) for one in parties(tmp_path, table())]
+    facts = [facts_of(one, PLAN, ("rows",)) for one in parties(tmp_path, table())]
     facts[1] = replace(facts[1], versions={**facts[1].versions, "fedchord": "9.9"})
     notes = agree("fed", NAMES, facts)[1]
     assert any(note.startswith("fedchord differs: ") and "9.9 at south" in note for note in notes)
@@ -281,7 +286,7 @@ def test_rows_that_changed_since_are_refused_in_words(tmp_path: Path) -> None:
     own = [row for row in rows if row["client"] == "south"]
     write(Path(one.data["data"]), [{**own[0], "outcome": "dead"}, *own[1:]], ["age", "ward", "dose", "code", "outcome"])
     with pytest.raises(FedchordError, match=r"south: class 'dead' is none of the agreed ones \(ill, well\)"):
-        own_rows(one, config_of(one, PLAN), outline)
+        own_rows(one.data, Plan.of(PLAN, outline), one.client)
     write(Path(one.data["data"]), own, ["age", "ward", "code", "outcome"])
     with pytest.raises(FedchordError, match="has no column 'dose'"):
-        own_rows(one, config_of(one, PLAN), outline)
+        own_rows(one.data, Plan.of(PLAN, outline), one.client)

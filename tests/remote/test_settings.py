@@ -77,7 +77,10 @@ def test_a_party_is_read_and_its_rows_are_looked_for_beside_its_file(tmp_path: P
     assert party.limits == Limits(("fedavg", "aaggff-s"), 100, 10.0, (), ("auroc", "loss"))
     assert (party.secret, party.memory) == (tmp_path / "secret", tmp_path / "memory")
     public = read_party(written(tmp_path, NODE.replace('data = "rows.csv"', 'data = "heart"\npart = "va"')))
-    assert (public.data["data"], public.part) == ("heart", "va")
+    assert (public.data["data"], public.data["part"]) == ("heart", "va")
+    more = NODE.replace("[tls]", "test = 0.3\nsplit.name = 'dirichlet'\nsplit.alpha = 0.1\n[tls]")
+    found = read_party(written(tmp_path, more)).data
+    assert (found["test"], found["split"], found["split.alpha"]) == (0.3, "dirichlet", 0.1)
     assert read_party(written(tmp_path, NODE.partition("[tls]")[0])).limits == Limits()
     six = read_party(written(tmp_path, NODE.replace("fed.example.org:9999", "[::1]:80")))
     assert six.address == ("::1", 80)
@@ -95,6 +98,12 @@ def test_a_party_is_read_and_its_rows_are_looked_for_beside_its_file(tmp_path: P
         ('["cleveland", "va"]', '["va", "va"]', "{file}: clients names 'va' twice"),
         ("rounds = 10", "rouns = 10", "{file}, [plan]: unknown key 'rouns'; did you mean 'rounds'?"),
         ("rounds = 10", 'out = "x"', "{file}: [plan] cannot have out: it stands at the top of the file"),
+        (
+            "rounds = 10",
+            "test = 0.3",
+            "{file}: [plan] cannot have test: it is about rows, and stands in [data] of every",
+        ),
+        ("rounds = 10", "data.label = 'x'", "{file}: [plan] cannot have data.label: it is about rows"),
         ("port = 9999", "port = 99999", "{file}, [server]: port must be at most 65535, got 99999"),
         ("deadline = 30", "deadline = 0", "{file}, [server]: deadline must be above 0, got 0"),
         ("deadline = 30", "deadlin = 30", "unknown key of {file}, [server] 'deadlin'; did you mean 'deadline'?"),

@@ -180,8 +180,9 @@ def _scaling(first: Facts, features: Sequence[Feature], clients: int, x: Tensor)
 
 
 def _sizes(every: Sequence[Facts], part: str) -> Tensor:
-    """How many rows each party shares that it has; 0 where it does not say."""
-    return torch.tensor([one.shared.get("rows", {}).get(part, 0) for one in every], dtype=torch.int64)
+    """How many rows each party has, by which the server weighs them."""
+    counts = _everybodys(every, "rows", "the numbers of rows")
+    return torch.tensor([one[part] for one in counts], dtype=torch.int64)
 
 
 def _numbered(sizes: Tensor) -> Ragged:

@@ -32,8 +32,6 @@ SHARES = {
     "target": "the mean and the spread of the numbers to predict, over the training rows",
 }
 """What is only told where the owner shares it."""
-SPLIT = ("seed", "test", "validation")
-"""The settings that say which rows are training rows."""
 
 
 @final
@@ -59,8 +57,8 @@ class Facts:
     blocks: tuple[tuple[int, int, bool], ...] = ()
     pictures: dict[str, Any] | None = None
     versions: dict[str, str] = field(default_factory=dict)
-    split: dict[str, float] = field(default_factory=dict)
-    """By which settings training rows were told from others, where something was read off them."""
+    seed: int | None = None
+    """The seed by which training rows were told from others, where ranges or a mean were read off them."""
     shared: dict[str, Any] = field(default_factory=dict)
     """Of the keys of SHARES, those that the owner shares."""
 
@@ -85,13 +83,14 @@ class Facts:
         write_text(path, self.text())
 
 
-def facts_of(party: Party, settings: dict[str, object], share: Collection[str] = ()) -> Facts:
-    """The facts of a party's rows; with the settings of the plan where something is shared."""
+def facts_of(party: Party, settings: Mapping[str, Any] | None = None, share: Collection[str] = ()) -> Facts:
+    """The facts of a party's rows. `settings` are those of the plan that matter to them: the seed, where ranges or a
+    mean are shared, and the model that reads texts."""
     for what in share:
         one_of("deploy facts", "--share", what, SHARES)
-    config = config_of(party, settings)
+    config, part = config_of(party.data, settings), str(party.data.get("part", ""))
     features, empty = _features(config)
-    dataset = read_rows(party, config, features)
+    dataset = read_rows(config, party.name, part, features)
     known = dataset.features
     own = own_data.is_own(config.data)
     shown = dataset.augmented if config.augment else dataset.shown
@@ -108,8 +107,8 @@ def facts_of(party: Party, settings: dict[str, object], share: Collection[str] =
         blocks=tuple((block.start, block.stop, block.none) for block in dataset.blocks),
         pictures=None if shown is None else asdict(shown),
         versions={"fedchord": __version__, "torch": torch.__version__.partition("+")[0]},
-        split={key: getattr(config, key) for key in SPLIT} if share else {},
-        shared=_shared(one_client(dataset, party, config), share) if share else {},
+        seed=config.seed if {"ranges", "target"} & set(share) else None,
+        shared=_shared(one_client(dataset, config, party.client, party.name, part), share) if share else {},
     )
 
 

@@ -13,12 +13,14 @@ from typing import Any, final
 import tomli_w
 
 from fedchord.check import FedchordError, require, whole
+from fedchord.data import SOURCES
+from fedchord.experiments import own_data
 from fedchord.experiments.config import WORDS, RunConfig
 from fedchord.experiments.settings import Scalar, parse_pairs
 from fedchord.files import blocked, written
 from fedchord.remote import certificates
 from fedchord.remote.certificates import Pair
-from fedchord.remote.settings import ELSEWHERE, PORTS, Server, check_name, read_fed
+from fedchord.remote.settings import ABOUT_ROWS, ELSEWHERE, PORTS, Server, check_name, read_fed
 
 OWNER = "deploy init"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -122,11 +124,16 @@ def _asked(
     require(not reason, OWNER, f"{folder} cannot be written ({reason})")
     given = parse_pairs(pairs, WORDS)
     for key in given:
-        require(key not in ELSEWHERE, OWNER, f"a plan cannot have {key}: {ELSEWHERE.get(key)}")
+        bad = key in ELSEWHERE and not _about_rows(key)
+        require(not bad, OWNER, f"a plan cannot have {key}: {ELSEWHERE.get(key)}")
+    given = {"data": "rows.csv", **given}
+    public = not own_data.is_own(str(given["data"]))
+    given |= {"clients": len(nodes)} if public and not _natural(given) else {}
     config = RunConfig.from_values(given)
     config.plan().size(len(nodes))
     typed = {key: value for key, value in config.given().items() if key in given}
-    rows = {key: value for key, value in typed.items() if key == "data" or key.startswith("data.")}
+    rows = {key: value for key, value in typed.items() if _about_rows(key)}
+    rows |= {"part": ""} if public and _natural(given) else {}
     plan: dict[str, Scalar] = {"method": config.method, "rounds": config.rounds, "seed": config.seed}
     plan |= {key: value for key, value in typed.items() if key not in rows}
     return New(folder, own, tuple(nodes), host, port, plan, rows, place.rstrip("/"), command)
@@ -180,10 +187,20 @@ def _node_files(new: New, ca: Pair, number: int, words: Mapping[str, str]) -> di
     }
 
 
+def _about_rows(key: str) -> bool:
+    return key == "data" or key.startswith("data.") or key in ABOUT_ROWS
+
+
+def _natural(given: Mapping[str, Scalar]) -> bool:
+    """Whether parties are the clients that a public data set comes with."""
+    source = SOURCES.get(str(given["data"]))
+    return source is not None and source.natural and given.get("split", "natural") == "natural"
+
+
 def _rows(new: New, client: str) -> dict[str, Any]:
-    """A party's [data]: rows.csv in its own folder unless something else is said."""
-    found = {key.partition(".")[2] or key: value for key, value in new.data.items()}
-    return {"data": "rows.csv"} | found
+    """A party's [data]; of a public data set with clients of its own, it is the one of its name."""
+    found = {key.removeprefix("data."): value for key, value in new.data.items()}
+    return found | ({"part": client} if "part" in found else {})
 
 
 def _service(new: New, party: str, what: str, arguments: str) -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,52 +12,52 @@ from torch import Tensor
 from fedchord.check import fail, require, unknown
 from fedchord.data import DataSet, Federation, Natural, federate
 from fedchord.data import load as load_source
+from fedchord.data.alone import seated
 from fedchord.data.features import Feature
 from fedchord.data.labels import SHOWN
 from fedchord.experiments import own_data
 from fedchord.experiments.config import RunConfig
-from fedchord.remote.settings import Party
+from fedchord.remote.plan import Plan
 
 
-def config_of(party: Party, settings: dict[str, object]) -> RunConfig:
-    """The settings of a run over a party's own rows: those of the plan, and where its rows are."""
-    plain = {key: value for key, value in settings.items() if key != "data" and not key.startswith("data.")}
-    return RunConfig.from_values({**plain, **party.data})
+def config_of(data: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> RunConfig:
+    """The settings of a run over a party's own rows: those of a plan, and the party's keys about its rows."""
+    return RunConfig.from_values({**(settings or {}), **{key: data[key] for key in data if key != "part"}})
 
 
-def read_rows(party: Party, config: RunConfig, features: Sequence[Feature] | None = None) -> DataSet:
+def read_rows(config: RunConfig, name: str, part: str = "", features: Sequence[Feature] | None = None) -> DataSet:
     """The rows of a party's own file, as of one client; of a public data set, all of it."""
     if not own_data.is_own(config.data):
         return load_source(config.data, config.data_root, bool(config.skip_damaged))
     dataset = own_data.read(config, features)
     rows = torch.arange(len(dataset.columns["y"]))
-    if party.part:
+    if part:
         if dataset.groups is None:
-            raise fail(party.name, "part needs a column that says whose row it is (client)")
-        if party.part not in dataset.group_names:
-            raise unknown(f"part of {dataset.name}", party.part, dataset.group_names)
-        rows = rows[dataset.groups == dataset.group_names.index(party.part)]
+            raise fail(name, "part needs a column that says whose row it is (client)")
+        if part not in dataset.group_names:
+            raise unknown(f"part of {dataset.name}", part, dataset.group_names)
+        rows = rows[dataset.groups == dataset.group_names.index(part)]
     return replace(
         dataset,
-        columns={name: column[rows] for name, column in dataset.columns.items()},
+        columns={key: column[rows] for key, column in dataset.columns.items()},
         groups=torch.zeros(len(rows), dtype=torch.int64),
-        group_names=(party.name,),
+        group_names=(name,),
         parts=None if dataset.parts is None else dataset.parts[rows],
         holdout=None,
     )
 
 
-def one_client(dataset: DataSet, party: Party, config: RunConfig) -> Federation:
+def one_client(dataset: DataSet, config: RunConfig, client: int, name: str, part: str = "") -> Federation:
     """The rows as a federation of this one client, split as the client of its number; of a public data set, the part
-    that is called `part`, or else has the party's number."""
+    of that name, or else of that number."""
     if not own_data.is_own(config.data):
         whole = config.federation()
         names = whole.client_names
-        if party.part and party.part not in names:
-            raise unknown(f"part of {config.data}", party.part, names)
-        place = names.index(party.part) if party.part else party.client
-        require(place < len(names), party.name, f"{config.data} has {len(names)} clients, got client {place}")
-        return replace(whole.only([place]), client_names=(party.name,))
+        if part and part not in names:
+            raise unknown(f"part of {config.data}", part, names)
+        place = names.index(part) if part else client
+        require(place < len(names), name, f"{config.data} has {len(names)} clients, got client {place}")
+        return replace(whole.only([place]), client_names=(name,))
     return federate(
         dataset,
         Natural(),
@@ -67,22 +68,26 @@ def one_client(dataset: DataSet, party: Party, config: RunConfig) -> Federation:
         seed=config.seed,
         augment=bool(config.augment),
         class_weights=bool(config.class_weights),
-        first=party.client,
+        first=client,
     )
 
 
-def own_rows(party: Party, config: RunConfig, outline: Federation) -> Federation:
-    """A party's rows by the agreed outline, as a federation of one client.
+def own_rows(data: Mapping[str, Any], plan: Plan, client: int) -> Federation:
+    """A party's rows, by its keys about them and the outline of the plan, at its place among all clients.
 
     Columns of a table are read by name, words of categories and classes get the numbers that were agreed on, and the
     party scales by its own training rows, exactly as a client of a simulation does. What does not fit is told in words.
     """
-    dataset = read_rows(party, config, outline.features or None)
+    outline = plan.outline
+    require(client < plan.clients, "node", f"there is no client {client}, only {plan.clients} from 0")
+    name, part = outline.client_names[client], str(data.get("part", ""))
+    config = config_of(data, plan.settings)
+    dataset = read_rows(config, name, part, outline.features or None)
     if own_data.is_own(config.data) and not outline.regression:
-        dataset = _relabelled(dataset, class_words(outline.class_names, outline.classes), party)
-    _check_alike(dataset, outline, party)
-    own = one_client(dataset, party, config)
-    return replace(
+        dataset = _relabelled(dataset, class_words(outline.class_names, outline.classes), name)
+    _check_alike(dataset, outline, name)
+    own = one_client(dataset, config, client, name, part)
+    own = replace(
         own,
         name=outline.name,
         classes=outline.classes,
@@ -92,6 +97,7 @@ def own_rows(party: Party, config: RunConfig, outline: Federation) -> Federation
         target=outline.target,
         declared=outline.declared,
     )
+    return seated(own, client, outline.client_names)
 
 
 def class_words(names: Sequence[str], classes: int) -> tuple[str, ...]:
@@ -99,15 +105,15 @@ def class_words(names: Sequence[str], classes: int) -> tuple[str, ...]:
     return tuple(names) or tuple(str(number) for number in range(classes))
 
 
-def _relabelled(dataset: DataSet, agreed: Sequence[str], party: Party) -> DataSet:
+def _relabelled(dataset: DataSet, agreed: Sequence[str], name: str) -> DataSet:
     """Labels as numbers of the agreed classes."""
-    require(not dataset.regression, party.name, "the rows have numbers to predict, the plan has classes")
+    require(not dataset.regression, name, "the rows have numbers to predict, the plan has classes")
     own = class_words(dataset.class_names, dataset.classes)
     number = {word: place for place, word in enumerate(agreed)}
     for word in own:
         if word not in number:
             shown = ", ".join(agreed[:SHOWN])
-            raise fail(party.name, f"class {word!r} is none of the agreed ones ({shown}); make facts and plan anew")
+            raise fail(name, f"class {word!r} is none of the agreed ones ({shown}); make facts and plan anew")
     places = torch.tensor([number[word] for word in own], dtype=torch.int64)
     return replace(
         dataset,
@@ -117,16 +123,16 @@ def _relabelled(dataset: DataSet, agreed: Sequence[str], party: Party) -> DataSe
     )
 
 
-def _check_alike(dataset: DataSet, outline: Federation, party: Party) -> None:
+def _check_alike(dataset: DataSet, outline: Federation, owner: str) -> None:
     """Refuse rows of another shape or type than the outline's."""
-    require(dataset.regression == outline.regression, party.name, "the plan has numbers to predict, the rows classes")
+    require(dataset.regression == outline.regression, owner, "the plan has numbers to predict, the rows classes")
     for name, column in outline.columns.items():
         if name == "weight":
             continue
-        require(name in dataset.columns, party.name, f"the rows have no column {name}, which the plan has")
+        require(name in dataset.columns, owner, f"the rows have no column {name}, which the plan has")
         own = dataset.columns[name]
         told = f"the plan's rows are {shape_words(column)}, these {shape_words(own)}"
-        require(own.shape[1:] == column.shape[1:], party.name, told)
+        require(own.shape[1:] == column.shape[1:], owner, told)
 
 
 def shape_words(column: Tensor) -> str:

@@ -7,7 +7,7 @@ knows, the nearest one.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -17,17 +17,24 @@ from fedchord.experiments import own_data
 from fedchord.experiments.config import check_key
 from fedchord.experiments.settings import Scalar, flatten
 from fedchord.metrics import find
+from fedchord.remote.limits import Limits
 from fedchord.remote.toml_table import TomlTable
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,38}[a-z0-9])?")
 """Names of federations and parties: they are names of folders, of services and in certificates too."""
 PORTS = 65535
+DATA_KEYS = ("root", "skip_damaged", *own_data.KEYS)
+ABOUT_ROWS = (
+    *("test", "validation", "split", "split.alpha", "split.shards", "split.minimum", "clients"),
+    *("noise", "noise.rate", "augment"),
+)
+"""Keys of a run that are about rows and stand in a party's [data], beside data.x, which stand there as x."""
 ELSEWHERE = {
     "out": "it stands at the top of the file",
     "log": "the server's run folder has a line of every round",
-    "executor": "every party computes for itself",
-    "workers": "every party computes for itself",
-    "newcomers": "a party that comes late takes part in the next round",
+    **dict.fromkeys(("executor", "workers", "device"), "every party computes for itself"),
+    **dict.fromkeys(("newcomers", "newcomer_epochs"), "a party that comes late takes part in the next round"),
+    **dict.fromkeys(("data", *ABOUT_ROWS), "it is about rows, and stands in [data] of every party's file"),
 }
 """Keys of a run that a plan cannot have, and why."""
 
@@ -89,23 +96,6 @@ class NodeTls:
 
 @final
 @dataclass(frozen=True)
-class Limits:
-    """What the owner of a node lets it do and send; no message changes it. None is no limit."""
-
-    allow: tuple[str, ...] | None = None
-    """Methods in which the node takes part."""
-    rounds: int | None = None
-    """The most rounds in which it takes part."""
-    clip: float | None = None
-    """The largest norm of an update that leaves."""
-    log: tuple[str, ...] = ()
-    """Entries of Upload.log that may leave."""
-    metrics: tuple[str, ...] | None = None
-    """Numbers of evaluation that may leave; none for []."""
-
-
-@final
-@dataclass(frozen=True)
 class Fed:
     """A federation as its server knows it."""
 
@@ -147,13 +137,12 @@ class Party:
     audit: Path
     secret: Path
     data: dict[str, Any]
-    """Where its rows are, by the keys of a run: data, data.label, ...; a file's path is whole."""
-    part: str = ""
-    """Whose rows of the data they are, by the name of a client of theirs; "" is all of them."""
+    """Where its rows are, by the keys of a run: data (a file's path is whole), data.label, test, ...; and `part`, whose
+    rows of the data they are, by the name of a client of theirs."""
     port: int = 0
     """Where the client's process and Flower's SuperNode talk on this machine; 0 is any free one."""
     tls: NodeTls | None = None
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def folder(self) -> Path:
@@ -197,7 +186,7 @@ def read_party(path: str | Path) -> Party:
     table = TomlTable.read(path, keys)
     server = table.word("server")
     check_address(table.owner, "server", server)
-    data = table.table("data", ("data", "part", "root", "skip_damaged", *own_data.KEYS))
+    data = table.table("data")
     tls = table.table("tls", ("ca", "key")) if table.has("tls") else None
     return Party(
         path=table.path,
@@ -210,7 +199,6 @@ def read_party(path: str | Path) -> Party:
         audit=table.place("audit", "audit.jsonl"),
         secret=table.place("secret", "secret"),
         data=_rows(data),
-        part=data.word("part", ""),
         port=check.whole(table.owner, "port", table.values.get("port", 0), 0, PORTS),
         tls=tls and NodeTls(tls.place("ca"), tls.place("key")),
         limits=_limits(table.table("limits", tuple(Limits.__dataclass_fields__))),
@@ -245,7 +233,7 @@ def check_address(owner: str, what: str, text: str) -> tuple[str, int]:
 
 
 def _check_plan_key(owner: str, key: str) -> None:
-    reason = ELSEWHERE.get(key)
+    reason = ELSEWHERE["data"] if key.startswith("data.") else ELSEWHERE.get(key)
     require(reason is None, owner, f"[plan] cannot have {key}: {reason}")
     try:
         check_key(key)
@@ -291,7 +279,13 @@ def _rows(table: TomlTable) -> dict[str, Any]:
     beside = table.path.parent / Path(name).expanduser()
     own = own_data.is_own(name) or beside.is_dir()
     found: dict[str, Any] = {"data": str(beside) if own else name}
-    for key, value in table.values.items():
-        if key not in ("data", "part"):
+    for key, value in flatten(table.values).items():
+        if key in DATA_KEYS:
             found[f"data.{key}"] = value
+        elif key in (*ABOUT_ROWS, "part"):
+            found[key] = value
+        elif key != "data":
+            raise unknown(f"key of {table.owner}", key, ("data", "part", *DATA_KEYS, *ABOUT_ROWS))
+    if "part" in found:
+        found["part"] = table.word("part")
     return found
