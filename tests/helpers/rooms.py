@@ -22,6 +22,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("evaluation",),
     ("synthetic",),
     ("experiments",),
+    ("remote",),
     ("report", "testing"),
     ("export",),
     ("remote",),

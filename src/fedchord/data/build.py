@@ -41,8 +41,8 @@ def federate(
     for natural clients, which then are all used. Features that the data set marks as `scaled` are standardised by each
     client with its own training rows. Natural clients of data that come with a split (`DataSet.parts`) keep it, and
     `test` is not used. `augment` varies training pictures by the data set's rule; `class_weights` adds a column
-    `weight` (`class_weight`). `first` is the number of the first client, where those before it are elsewhere: a client
-    splits its rows by its number. What was done is told in `notes`.
+    `weight` (`class_weight`). `first` is the number of the first client, where these are clients of a larger federation
+    whose other rows are elsewhere: its rows are then split as they would be there. What was done is told in `notes`.
     """
     whole("federate", "seed", seed)
     check_data(dataset)
