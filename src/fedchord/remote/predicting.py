@@ -1,4 +1,4 @@
-"""Predictions at a party, by the model that is its own: with the last broadcast that reached it and its private memory."""
+"""Predictions at a party, by its own model: the last broadcast that reached it, with its private memory."""
 
 from __future__ import annotations
 
