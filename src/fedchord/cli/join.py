@@ -31,9 +31,9 @@ def join(
     party = read_party(file)
     if dry_run:
         from fedchord.remote.attending import open_node
-        from fedchord.remote.leaving import leaving_words
 
-        typer.echo("\n".join(leaving_words(open_node(party))))
+        for line in open_node(party).dry_run():
+            typer.echo(line)
         return
     need_flower("join")
     from fedchord.remote.joining import Joining, signalled
