@@ -32,7 +32,7 @@ QUICK = {"deadline": 30.0, "minimum": 1.0, "wait": 120.0}
 class Federated:
     """Folders of a server and three parties, their processes, and the same run in the simulator."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any], **server: Any) -> None:
+    def __init__(self, folder: Path, settings: dict[str, Any], secure: bool = True, **server: Any) -> None:
         self.folder, fed = folder, secured(folder, 3)
         self.names, self.port = fed.clients, fed.server.port
         given = {key: value for key, value in (USUAL | settings).items() if value is not None}
@@ -43,7 +43,8 @@ class Federated:
         (folder / "plan.json").write_text(self.plan.text())
         tls = {name: f"{name}.pem" for name in ("ca",)} | {"certificate": "server.pem", "key": "server.key"}
         file = {"name": "digits", "clients": list(self.names), "plan": given}
-        file |= {"server": QUICK | server | {"port": self.port}, "tls": tls | {"nodes": "nodes.toml"}}
+        file |= {"server": QUICK | server | {"port": self.port}}
+        file |= {"tls": tls | {"nodes": "nodes.toml"}} if secure else {}
         (folder / "fed.toml").write_text(tomli_w.dumps(file))
         for client in range(3):
             self.write_party(client)
