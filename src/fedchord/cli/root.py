@@ -12,7 +12,7 @@ import typer
 
 from fedchord import __version__
 from fedchord.check import FedchordError, FedchordWarning, require
-from fedchord.cli import data, new, study, synth
+from fedchord.cli import data, deploy, new, study, synth
 from fedchord.cli.compare import compare
 from fedchord.cli.export import export
 from fedchord.cli.figure import figure
@@ -154,5 +154,5 @@ app.command()(plot)
 app.command()(figure)
 app.command()(serve)
 app.command()(join)
-for group in (new, data, study, synth):
+for group in (new, data, study, synth, deploy):
     group.register(app)

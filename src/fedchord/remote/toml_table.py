@@ -69,3 +69,9 @@ class TomlTable:
                 except FedchordError as error:
                     raise fail(f"{self.owner}, {key}", str(error)) from None
         return tuple(found)
+
+
+def is_fed(path: str | Path) -> bool:
+    """Whether a file is a server's, by its clients or its plan, and not a party's."""
+    found = read_toml(path)
+    return "clients" in found or isinstance(found.get("plan"), dict)
