@@ -44,7 +44,15 @@ FEDERATION = pictures()
 def plan_of(method: str = "fedavg", federation: Federation = FEDERATION, **settings: object) -> Plan:
     """A short plan; half of the clients take part in a round, where the rule does not need all."""
     full = catalog.build(method, mixing=settings.get("mixing")).mixing.full  # type: ignore[arg-type]
-    usual = {"method": method, "rounds": 3, "cohort": "all" if full else 2, "seed": 3, "batch": 5, "lr": 0.05}
+    usual = {
+        "method": method,
+        "rounds": 3,
+        "cohort": "all" if full else 2,
+        "seed": 3,
+        "batch": 5,
+        "lr": 0.05,
+        "eval_every": 0,
+    }
     model = {} if catalog.METHODS[method].model in ("cvae", "cgan") else {"model": "twonn"}
     given = {key.replace("__", "."): value for key, value in settings.items()}
     return Plan.of(usual | model | given, federation)

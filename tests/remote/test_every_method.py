@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers.remote import FEDERATION, QUICK, assert_same_memory, assert_same_state, direct, plan_of, simulated
+from helpers.remote import QUICK, assert_same_memory, assert_same_state, direct, plan_of, simulated
 
 from fedchord import catalog
 from fedchord.evaluation.evaluate import evaluate
@@ -12,8 +12,6 @@ from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.sweep import sweep
 from fedchord.remote.serve import serve
 from fedchord.synthetic.judge import judge
-
-SHORT = {"fedevg": {"method.steps": 3}, "fedevg-thesis": {"method.steps": 3}, "fedevg-tables": {"method.steps": 3}}
 
 
 @pytest.mark.parametrize("name", sorted(set(catalog.METHODS) - {"aaggff-p"}))
@@ -42,4 +40,3 @@ def test_every_method_ends_with_the_bits_of_the_simulator(name, tmp_path):
         assert (line is None) == (told is None)
         if line is not None:
             assert told["per_client"] == [row.tolist() for row in line.test]
-    assert FEDERATION.num_clients == 4

@@ -15,6 +15,7 @@ from fedchord.check import FedchordError, require
 from fedchord.core.records import Log, ServerState
 from fedchord.core.round import Results, open_run, round_info
 from fedchord.engine.attendance import Terms, collected
+from fedchord.engine.executors import one_thread
 from fedchord.engine.weather import LOST, Weather
 from fedchord.engine.work import Work
 from fedchord.remote.checking import check_marks, check_size, check_tensors, signed, whole
@@ -143,7 +144,8 @@ class Asking:
             told = whole(parcel.facts, "round", OWNER, 0, self.plan.course.rounds)
             if told != round:
                 return f"another round: {told + 1}"
-            check(parcel)
+            with one_thread():
+                check(parcel)
         except FedchordError as error:
             return f"garbage: {error}"
         return ""
@@ -194,10 +196,8 @@ def stacked(work: Work, replies: Mapping[int, Parcel], template: Tensors) -> Res
     ids = list(replies)
     rows: Tensors = {}
     for name, like in template.items():
-        blank = torch.full_like(like, torch.nan) if like.is_floating_point() else like
         parts = [replies[client].tensors.get(name) for client in ids]
-        if any(part is not None for part in parts):
-            rows[name] = torch.stack([blank if part is None else part for part in parts])
+        rows[name] = torch.stack([torch.full_like(like, torch.nan) if part is None else part for part in parts])
     groups = grouped(rows)
     losses, reports = (rows[name].flatten() if name in rows else None for name in (LOSS, REPORT))
     mix, carry, mean, means, sums = (groups[group] for group in GROUPS)

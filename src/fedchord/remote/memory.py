@@ -22,7 +22,7 @@ from fedchord.tensors import Tensors
 VERSIONS = 3
 NEVER = -1
 """The version of a client that no round has counted yet."""
-OWNER = "memory"
+OWNER, LEDGER = "memory", "taken.json"
 
 
 class Versions:
@@ -42,17 +42,18 @@ class Versions:
 
     def taken(self) -> dict[int, list[str]]:
         """The rounds the client took part in, and the hashes of what it received."""
-        if not self._taken.is_file():
-            return {}
-        try:
-            found = json.loads(self._taken.read_text(encoding="utf-8"))
-            return {int(round): list(marks) for round, marks in found.items()}
-        except (OSError, ValueError, AttributeError, TypeError):
-            raise fail(OWNER, f"{self._taken} is damaged") from None
+        return self._ledger()[0]
 
-    @property
-    def _taken(self) -> Path:
-        return self.folder / "taken.json"
+    def _ledger(self) -> tuple[dict[int, list[str]], bool]:
+        """The rounds taken part in, and whether a version that once counted was dropped."""
+        path = self.folder / LEDGER
+        if not path.is_file():
+            return {}, False
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return {int(round): list(marks) for round, marks in found["taken"].items()}, bool(found["dropped"])
+        except (OSError, ValueError, KeyError, AttributeError, TypeError):
+            raise fail(OWNER, f"{path} is damaged") from None
 
     # -- versions --------------------------------------------------------------------------------------------------
 
@@ -62,28 +63,33 @@ class Versions:
 
     def get(self, counted: int) -> Tensors | None:
         """The memory after a round that the server counted; None before the first."""
-        kept = self.rounds()
-        if counted == NEVER and len(self.taken()) <= len(kept):  # nothing was dropped yet
+        if counted == NEVER and not self._ledger()[1]:
             return None
+        kept = self.rounds()
         told = ", ".join(str(round + 1) for round in kept) or "none"
         which = "before its first round" if counted == NEVER else f"after round {counted + 1}"
         require(counted in kept, OWNER, f"the client's memory {which} is gone (kept: after rounds {told})")
         return load_tensors(self._file(counted))
 
     def put(self, round: int, own: Tensors, counted: int, received: str) -> None:
-        """Keep the memory after a round; it is on the disk when this returns. The oldest versions go."""
-        taken = self.taken()
+        """Keep the memory after a round that began with a version; it is on the disk when this returns.
+
+        Rounds between the two were not counted, so that their versions are of no use. Of the others the oldest go.
+        """
+        taken, dropped = self._ledger()
         marks = taken.setdefault(round, [])
+        marks += [] if received in marks else [received]
+        kept = [known for known in self.rounds() if not counted < known < round]
+        spare = [known for known in kept if known not in (counted, round)]
+        old = spare[: max(0, len({*kept, round}) - self._keep)]
         try:
             save_tensors(self._file(round), own, flush=True)
-            if received not in marks:
-                marks.append(received)
-                write_text(self._taken, json.dumps(taken))
+            write_text(self.folder / LEDGER, json.dumps({"taken": taken, "dropped": dropped or bool(old)}))
         except OSError as error:
             raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
-        spare = [kept for kept in self.rounds() if kept not in (counted, round)]
-        for old in spare[: max(0, len(spare) + 2 - self._keep)]:
-            self._file(old).unlink(missing_ok=True)
+        for known in self.rounds():
+            if known in old or counted < known < round:
+                self._file(known).unlink(missing_ok=True)
 
     def _file(self, round: int) -> Path:
         return self.folder / f"after-{round:06d}.safetensors"
@@ -93,7 +99,7 @@ class Versions:
     def keep_model(self, shared: Tensors, round: int, counted: int) -> None:
         """Keep the last broadcast, with which this client's model is used."""
         try:
-            save_tensors(self.folder / "model.safetensors", shared, flush=True)
+            save_tensors(self.folder / "model.safetensors", shared)  # it can be sent again
             write_text(self.folder / "model.json", json.dumps({"round": round, "counted": counted}))
         except OSError as error:
             raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedchord.check import FedchordError, fail, require
 from fedchord.core.local import data_loss
 from fedchord.core.round import open_run, round_info
-from fedchord.core.rules import RoundInfo, ServerState, Upload, Visit
+from fedchord.core.rules import LINE, RoundInfo, ServerState, Upload, Visit
 from fedchord.core.task import Task
 from fedchord.data.federation import Federation
 from fedchord.engine.executors import one_thread
@@ -93,6 +93,36 @@ class Node:
         except FedchordError as error:
             self.audit.refusal(kind, parcel, str(error))
             raise
+
+    def leaving(self) -> dict[str, Tensors]:
+        """What would leave, by question: names and tensors of zeros in their shapes; no row is read for it."""
+        info = round_info(self.plan.course, self.work.training, self.plan.clients, 0, 1)
+        upload, _, _ = self.work.run(self.client, self._template, None, info, limit=0)
+        sent = packed(Upload(upload.mix, upload.carry, upload.mean, self.limits.logged(upload.log)))
+        one, usual = torch.zeros(1, dtype=torch.float64), self._measures
+        told = {} if not self.work.needs_loss else {REPORT if self.work.algorithm.mixing.secret else LOSS: one}
+        names = self.limits.metric(self.plan.metrics(usual) or usual)
+        counts = {"counts": torch.zeros(1, dtype=torch.int64)} if names else {}
+        found = {"train": {n: torch.zeros_like(t) for n, t in sent.items()} | told}
+        samples = self.plan.algorithm.outcome == "samples"
+        found["judge" if samples else "evaluate"] = {f"metric/{name}": one for name in names} | counts
+        if self.work.algorithm.client.deploys.kind == LINE:
+            found["sweep"] = self._line()
+        return found
+
+    @property
+    def _measures(self) -> tuple[str, ...]:
+        """The usual metrics."""
+        samples = self.plan.algorithm.outcome == "samples"
+        return (self._judged[0] if samples else self.work.task).objective.metrics
+
+    def _line(self) -> Tensors:
+        """What a sweep would send; nothing where the owner does not let all of it go."""
+        wanted = tables_of(self.plan.outline, headline(self.work.task.objective.metrics))
+        names = {name for split in wanted.values() for name in split}
+        row = torch.zeros(1, len(self.plan.config.lambdas()), dtype=torch.float64)
+        allowed = set(self.limits.metric(names)) == names
+        return {f"{split}/{name}": row for split, part in wanted.items() for name in part} if allowed else {}
 
     @cached_property
     def _template(self) -> Tensors:
@@ -226,10 +256,9 @@ class Node:
     def _sweep(self, parcel: Parcel) -> Parcel:
         """The client's metric along its line, by split."""
         fitted, _ = self._state(parcel)
-        metric, round = headline(self.work.task.objective.metrics), fitted.state.round
-        wanted = tables_of(self.plan.outline, metric)
-        names = {name for split in wanted.values() for name in split}
-        if set(self.limits.metric(names)) != names or not self._rows("test"):
+        round = fitted.state.round
+        wanted = tables_of(self.plan.outline, headline(self.work.task.objective.metrics))
+        if not self._line() or not self._rows("test"):
             return Parcel(facts=signed(self.plan, round=round))
         ended, tables = measured_lines(fitted, [self.client], self.plan.config.lambdas(), wanted)
         sent = {f"{split}/{name}": table.double() for split, part in tables.items() for name, table in part.items()}

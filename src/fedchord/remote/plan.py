@@ -29,7 +29,17 @@ NOWHERE = "outline.npz"
 """What stands for the data in a plan, whose rows are with the nodes."""
 ABOUT_ROWS = (keys.Data, keys.Split, keys.Newcomers, keys.Synthetic, keys.Weathered)
 ROWS = frozenset(keys.key_of(part) for record in ABOUT_ROWS for part in record.__dataclass_fields__.values())
-ELSEWHERE = ROWS | {"noise", "noise.rate", "augment", "code", "executor", "workers", "device", "out", "data.root"}
+ELSEWHERE = (ROWS - {"test", "validation"}) | {
+    "noise",
+    "noise.rate",
+    "augment",
+    "code",
+    "executor",
+    "workers",
+    "device",
+    "out",
+    "data.root",
+}
 """Keys of a run that a plan does not have: they are about rows, or about one machine."""
 
 
