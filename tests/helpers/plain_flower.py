@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,16 +20,13 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 def commands() -> str:
     """The folder of Flower's commands: that of this Python, or of the environment where Flower is."""
-    found = shutil.which("flower-superexec")
-    beside = [Path(sys.executable).parent, Path(flwr.__file__).parents[4] / "bin"]
-    return next(
-        str(path) for path in [*(Path(found).parent for _ in [1] if found), *beside] if (path / "flwr").exists()
-    )
+    places = [Path(sys.executable).parent, Path(flwr.__file__).parents[4] / "bin"]
+    return next(str(place) for place in places if (place / "flwr").exists())
 
 
 @contextmanager
 def flower_of_others(made: Federated) -> Iterator[dict[str, str]]:
-    """A SuperLink called "ours" in Flower's own settings, and a SuperNode for every party; the environment for `flwr`."""
+    """A SuperLink that Flower's settings call "ours", a SuperNode for every party; the environment for `flwr`."""
     home = made.folder / "flwr-home"
     home.mkdir()
     address = f"127.0.0.1:{made.port}"

@@ -25,7 +25,6 @@ LEVELS: list[tuple[str, ...]] = [
     ("remote",),
     ("report", "testing"),
     ("export",),
-    ("remote",),
     ("thesis",),
     ("cli",),
     ("__main__",),

@@ -30,9 +30,9 @@ def join(
 
     party = read_party(file)
     if dry_run:
-        from fedchord.remote.attending import open_node
+        from fedchord.remote.leaving import leaving
 
-        for line in open_node(party).dry_run():
+        for line in leaving(party):
             typer.echo(line)
         return
     need_flower("join")
