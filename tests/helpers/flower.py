@@ -53,7 +53,8 @@ class Joined:
 
     def __init__(self, at: Party, facts: dict[str, Any] | None = None, insecure: bool = False, pause: float = 1.0):
         told = {"client": at.client, "name": at.name} | FACTS | (facts or {})
-        os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+        places = [str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(place for place in places if place))
         self.lines: list[str] = []
         self.error: BaseException | None = None
         self.joining = Joining(at, ["helpers.toy_node", json.dumps(told)], insecure, self.lines.append, pause)

@@ -24,7 +24,6 @@ LEVELS: list[tuple[str, ...]] = [
     ("experiments",),
     ("report", "testing"),
     ("export",),
-    ("remote",),
     ("thesis",),
     ("cli",),
     ("__main__",),

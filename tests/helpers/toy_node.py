@@ -18,7 +18,7 @@ from fedchord.remote.parcel import Parcel
 
 
 class ToyNode:
-    """Answers "add" (facts: by), "slow" (seconds), "fail" (kind of failure), "die"."""
+    """Answers "add" (facts: by), "slow" (seconds), "fail" (kind of failure), "die" (mark: a file)."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.facts = facts
@@ -29,7 +29,8 @@ class ToyNode:
     def answer(self, kind: str, parcel: Parcel) -> Parcel:
         if kind == "slow":
             time.sleep(parcel.facts["seconds"])
-        elif kind == "die":
+        elif kind == "die" and not (mark := Path(parcel.facts["mark"])).exists():  # once
+            mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         elif kind == "fail":
             raise OSError(28, "No space left on device") if parcel.facts["how"] == "disk" else FedchordError("not mine")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 pytest.importorskip("flwr")
-if os.environ.get("FEDCHORD_FLOWER") != "1":
+if not os.environ.get("FEDCHORD_FLOWER"):
     pytest.skip("processes of Flower: FEDCHORD_FLOWER=1 asks for them", allow_module_level=True)
 
 from helpers.flower import FACTS, Joined, federation, joined, party, until
@@ -40,10 +40,9 @@ def test_three_nodes_failures_and_intruders(tmp_path):
             pids.append({client: parcel.facts["pid"] for client, parcel in answers.parcels.items()})
         assert pids[0] == pids[1]  # the client process lived on
 
-        failing = {0: Parcel({}, {"how": "disk"}), 1: Parcel({}, {"how": "no"}), 7: Parcel()}
+        failing = {0: Parcel({}, {"how": "disk"}), 1: Parcel({}, {"how": "no"})}
         answers = transport.ask("fail", failing, SECONDS)
         assert "No space left" in answers.missing[0] and answers.missing[1] == "refused: not mine"
-        assert answers.missing[7] == "lost"
 
         large = {"theta": torch.zeros(4_000_000)}  # the toy's limit is 10 MB
         answers = transport.ask("add", {2: Parcel(large)}, SECONDS)
@@ -53,19 +52,15 @@ def test_three_nodes_failures_and_intruders(tmp_path):
         answers = transport.ask("add", {0: Parcel({"x": torch.ones(2)}, {"by": 5})}, SECONDS)
         assert answers.parcels[0].tensors["x"].tolist() == [6.0, 6.0]  # not the late one
 
-        _kill_a_client(transport, others[1])
+        _kill_a_client(transport, others[1], tmp_path / "died")
         _intruders(fed, transport, lines)
 
 
-def _kill_a_client(transport, other):
-    """A client process that dies in the middle of a message: the server hears of it, and it comes back."""
-    answers = transport.ask("die", {1: Parcel(), 2: Parcel()}, SECONDS)
-    assert set(answers.missing) >= {1} and answers.missing[1].startswith(("lost", "late"))
-    until(lambda: 1 in transport.clients(), SECONDS, f"client 1 again, {other.lines}")
-    until(lambda: {1, 2} <= transport.clients(), SECONDS, "client 2 again")
-    answers = transport.ask("add", {1: Parcel({"x": torch.ones(1)})}, SECONDS)
-    assert answers.parcels[1].tensors["x"].tolist() == [2.0]
-    assert other.said("has ended")
+def _kill_a_client(transport, other, mark):
+    """A client process that dies in the middle of a message: it comes back, and is asked again."""
+    answers = transport.ask("die", {1: Parcel({"x": torch.ones(1)}, {"mark": str(mark)})}, SECONDS)
+    assert mark.exists() and answers.parcels[1].tensors["x"].tolist() == [2.0], answers.missing
+    assert other.said("has ended (code -9)")
 
 
 def _intruders(fed, transport, lines):

@@ -1,4 +1,4 @@
-"""The commands `deploy init`, `facts`, `plan`, `check` and `renew`."""
+"""The commands `deploy init`, `facts`, `plan`, `check`, `renew` and `app`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
     deploy.command("plan")(plan)
     deploy.command("check")(check)
     deploy.command("renew")(renew)
+    deploy.command("app")(app_folder)
     app.add_typer(deploy, name="deploy")
 
 
@@ -145,3 +146,24 @@ def renew(
     from fedchord.remote.init import renew as make
 
     print(f"wrote {make(folder)} and its key; they replace those of the server, which then is started again")
+
+
+def app_folder(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make; it must be new.")],
+) -> None:
+    """Write the federation as a Flower app, for people who run Flower already.
+
+    \b
+      fedchord deploy app heart-app
+      flwr run heart-app CONNECTION --run-config 'federation="/srv/heart/fed.toml"'
+
+    Every SuperNode is started with --node-config 'party="/srv/heart/node.toml"'. Under fedchord serve and join a round
+    takes less time, since client processes live for the run.
+    """
+    from fedchord.remote.extra import need_flower
+
+    need_flower("deploy app")
+    from fedchord.remote.flower_app import write_app
+
+    write_app(folder)
+    print(f"wrote {folder}; flwr run {folder} starts it")

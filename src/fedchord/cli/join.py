@@ -30,10 +30,10 @@ def join(
 
     party = read_party(file)
     if dry_run:
-        from fedchord.remote.attending import open_node
-        from fedchord.remote.leaving import leaving_words
+        from fedchord.remote.leaving import leaving
 
-        typer.echo("\n".join(leaving_words(open_node(party))))
+        for line in leaving(party):
+            typer.echo(line)
         return
     need_flower("join")
     from fedchord.remote.joining import Joining, signalled

@@ -23,6 +23,9 @@ KIND = "query"
 WHOLE = 4 * 2**20
 """Bytes up to which a parcel is one record."""
 POLL = 0.5
+LOST = "lost"
+LOOK = 2.0
+"""Seconds between two looks at who is here while answers are waited for."""
 HELLO = 20.0
 SLACK = 300.0
 """Seconds that a message outlives its deadline: clocks of nodes may be wrong by so much."""
@@ -55,13 +58,13 @@ def pack(kind: str, parcel: Parcel) -> RecordDict:
 def unpack(record: RecordDict, limit: int) -> tuple[str, Parcel]:
     """What `pack` made; a damaged or an oversized message is one line, before anything in it is read."""
     try:
-        told = record["parcel"]
+        told: Any = record["parcel"]
+        body: Any = record["body"]["tensors"] if "body" in record else None
         facts, kind = str(told["facts"]), str(told["kind"])
-        held = record["body"]["tensors"].data if "body" in record else told["tensors"]
+        held = told["tensors"] if body is None else body.data
         if (length := len(held) + len(facts)) > limit:
             raise FedchordError(f"a message of {length} bytes is larger than the limit of {limit}")
-        tensors = record["body"]["tensors"].numpy().tobytes() if "body" in record else bytes(held)
-        return kind, decode(tensors, facts)
+        return kind, decode(bytes(held) if body is None else body.numpy().tobytes(), facts)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, FedchordError):
             raise
@@ -98,23 +101,64 @@ class GridTransport:
         return set(self._here())
 
     def ask(self, kind: str, parcels: Mapping[int, Parcel], seconds: float) -> Answers:
-        """Send each client its parcel and wait, at most so many seconds, for the answers."""
-        here = self._here()
-        nodes = {here[client]: parcel for client, parcel in parcels.items() if client in here}
-        found = self._exchange(kind, nodes, seconds)
-        client = {node: number for number, node in here.items()}
-        missing = {number: "lost" for number in parcels if number not in here}
-        missing |= {client[node]: reason for node, reason in found.missing.items()}
-        return Answers({client[node]: parcel for node, parcel in found.parcels.items()}, missing)
+        """Send each client its parcel and wait, at most so many seconds, for the answers.
 
-    def _here(self) -> dict[int, int]:
-        """The node of every client that is here."""
+        Who is away, or gets lost on the way, is sent it when it is here again. Who refuses, or answers with garbage, is
+        not asked again.
+        """
+        end = time.monotonic() + seconds
+        answers: dict[int, Parcel] = {}
+        missing: dict[int, str] = {}
+        waiting: dict[str, tuple[int, Session]] = {}  # messages under way: to which client, in which session
+        look = 0.0
+        while open_ := [c for c in parcels if c not in answers and missing.get(c, LOST).startswith(LOST)]:
+            if time.monotonic() >= look:
+                here, look = self._here(), time.monotonic() + LOOK
+                gone = {identity for identity, (client, session) in waiting.items() if here.get(client) != session}
+                self._late |= gone
+                waiting = {identity: sent for identity, sent in waiting.items() if identity not in gone}
+                busy = {client for client, _ in waiting.values()}
+                now = {client: here[client] for client in open_ if client in here and client not in busy}
+                sent = self._push(kind, {now[c][0]: parcels[c] for c in now}, max(1.0, end - time.monotonic()))
+                waiting |= {sent[session[0]]: (c, session) for c, session in now.items() if session[0] in sent}
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            time.sleep(min(POLL, left))
+            for client, answer in self._come(waiting):
+                if isinstance(answer, Parcel):
+                    answers[client] = answer
+                else:
+                    missing[client] = answer
+        self._late |= set(waiting)
+        late = dict.fromkeys((client for client, _ in waiting.values()), "late")
+        lost = {client: late.get(client, missing.get(client, LOST)) for client in parcels if client not in answers}
+        return Answers(answers, lost)
+
+    def _come(self, waiting: dict[str, tuple[int, Session]]) -> list[tuple[int, Parcel | str]]:
+        """What came for those who wait, by client: an answer, or in words why there is none."""
+        found: list[tuple[int, Parcel | str]] = []
+        asked = [*waiting, *self._late]
+        for message in self._grid.pull_messages(asked) if asked else ():
+            identity = message.metadata.reply_to_message_id
+            self._late.discard(identity)
+            if identity not in waiting:
+                continue  # too late for its round
+            client, _ = waiting.pop(identity)
+            try:
+                found.append((client, self._answer(message)))
+            except FedchordError as error:
+                found.append((client, str(error)))
+        return found
+
+    def _here(self) -> dict[int, Session]:
+        """The session of every client that is here."""
         online = {(int(n.node_id), str(n.last_activated_at)): bytes(n.public_key) for n in self._grid.get_nodes()}
         self._known = {session: client for session, client in self._known.items() if session in online}
         self._refused &= set(online)
         self._greet(online)
         self._hear(online)
-        return {client: session[0] for session, client in self._known.items()}
+        return {client: session for session, client in self._known.items()}
 
     def _greet(self, online: Mapping[Session, bytes]) -> None:
         """Ask those who were never seen who they are."""
@@ -176,31 +220,13 @@ class GridTransport:
         pushed = zip(parcels, self._grid.push_messages(messages), strict=True) if messages else ()
         return {node: identity for node, identity in pushed if identity}
 
-    def _exchange(self, kind: str, parcels: Mapping[int, Parcel], seconds: float) -> Answers:
-        """The same as `ask`, by node. Who answers with an error is as missing as who does not answer."""
-        end = time.monotonic() + seconds
-        waiting = {identity: node for node, identity in self._push(kind, parcels, seconds).items()}
-        missing = dict.fromkeys(set(parcels) - set(waiting.values()), "lost")
-        answers: dict[int, Parcel] = {}
-        while waiting and (left := end - time.monotonic()) > 0:
-            time.sleep(min(POLL, left))
-            for message in self._grid.pull_messages([*waiting, *self._late]):
-                identity = message.metadata.reply_to_message_id
-                node = waiting.pop(identity, None)
-                if node is None:
-                    self._late.discard(identity)  # too late for its round
-                    continue
-                try:
-                    answers[node] = self._answer(message)
-                except FedchordError as error:
-                    missing[node] = str(error)
-        self._late |= set(waiting)
-        return Answers(answers, missing | dict.fromkeys(waiting.values(), "late"))
-
     def _answer(self, message: Message) -> Parcel:
         if message.has_error():
-            raise FedchordError(f"lost: {' '.join(str(message.error.reason).split())[:200]}")
-        kind, parcel = unpack(message.content, self._limit)
+            raise FedchordError(f"{LOST}: {' '.join(str(message.error.reason).split())[:200]}")
+        try:
+            kind, parcel = unpack(message.content, self._limit)
+        except FedchordError as error:
+            raise FedchordError(f"garbage: {error}") from None
         self.received += size(parcel)
         if kind == "refused":
             raise FedchordError(f"refused: {parcel.facts.get('reason', '')}")

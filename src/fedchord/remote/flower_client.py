@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httpx
@@ -56,7 +57,7 @@ def attend(
             time.sleep(POLL)
             continue
         task = _client(address, [version, RuntimeTokenHttpInterceptor(given.token)])
-        heartbeat = HeartbeatSender(lambda client=task: _beat(client))
+        heartbeat = HeartbeatSender(partial(_beat, task))
         try:
             heartbeat.start()
             _serve(node, task, limit, say)

@@ -38,5 +38,5 @@ class Pauses:
 
 if __name__ == "__main__":
     live_with_parent()
-    start_client_internal.time = Pauses()
+    start_client_internal.time = Pauses()  # type: ignore[assignment]
     flower_supernode()

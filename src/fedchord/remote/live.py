@@ -13,8 +13,22 @@ if TYPE_CHECKING:
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
+class Heard:
+    """A logger that hears the lines of rounds, for one who is the run's progress already."""
+
+    def __init__(self, told: Callable[[dict[str, Any]], None]) -> None:
+        self._told = told
+
+    def begin(self, facts: dict[str, Any]) -> None: ...
+
+    def round(self, line: dict[str, Any]) -> None:
+        self._told(line)
+
+    def end(self, summary: dict[str, Any]) -> None: ...
+
+
 class Live:
-    """Hears of a run as its progress and as a logger, and asks who is `here` (client numbers)."""
+    """Hears of a run as its progress and by its lines, and asks who is `here` (client numbers)."""
 
     def __init__(self, parties: Sequence[str], stream: TextIO | None = None) -> None:
         from rich.console import Console
@@ -55,8 +69,6 @@ class Live:
         if self._drawn is not None:
             self._drawn.update(self.table(), refresh=True)
 
-    # -- a run's logger: its progress has begun before, and `end` is common to both ----------------------------------
-
     def round(self, line: dict[str, Any]) -> None:
         """The line of a round."""
         self._line, self._round = line, line["round"]
@@ -65,7 +77,7 @@ class Live:
             self.say(self.words())
         self.draw()
 
-    def end(self, summary: dict[str, Any] | None = None) -> None:
+    def end(self) -> None:
         """The run is over, in whatever way."""
         if self._drawn is not None:
             self._drawn.stop()

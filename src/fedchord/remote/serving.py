@@ -15,7 +15,7 @@ from fedchord.remote.asking import Service
 from fedchord.remote.flower import GridTransport
 from fedchord.remote.flower_server import Link, LinkLost, public_key, server_app
 from fedchord.remote.joining import write_secret
-from fedchord.remote.live import Live
+from fedchord.remote.live import Heard, Live
 from fedchord.remote.plan import Plan
 from fedchord.remote.processes import Child, listens, wait_until
 from fedchord.remote.serve import serve
@@ -40,11 +40,15 @@ def plan_of(fed: Fed) -> Plan:
     return plan
 
 
+def service_of(fed: Fed) -> Service:
+    """How long a round waits, and for whom."""
+    given = fed.server
+    return Service(given.deadline, given.wait, Terms(given.attempts, given.minimum), given.phases)
+
+
 def serve_fed(fed: Fed, resume: bool = False, insecure: bool = False, live: Live | None = None) -> dict[str, Any]:
     """Serve a federation to its end; the summary of the run."""
     plan, live = plan_of(fed), live or Live(fed.clients)
-    options = fed.server
-    service = Service(options.deadline, options.wait, Terms(options.attempts, options.minimum), options.phases)
     expected = {"plan": plan.fingerprint, "version": fedchord.__version__}
     for restarts in range(RESTARTS + 1):
         try:
@@ -54,13 +58,13 @@ def serve_fed(fed: Fed, resume: bool = False, insecure: bool = False, live: Live
                     plan,
                     transport,
                     fed.out,
-                    service=service,
+                    service=service_of(fed),
                     resume=resume,
                     report=live.say,
                     progress=live,
-                    loggers=[live],
+                    loggers=[Heard(live.round)],
                 )
-                live.say(f"serving {fed.name} at {options.address}; waiting for {', '.join(fed.clients)}")
+                live.say(f"serving {fed.name} at {fed.server.address}; waiting for {', '.join(fed.clients)}")
                 return run.finish()
         except LinkLost as error:
             if restarts == RESTARTS:
