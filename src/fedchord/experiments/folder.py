@@ -28,7 +28,7 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.lock import LOCK, FolderLock
 from fedchord.experiments.own import fingerprint_of
 from fedchord.experiments.parts import Settings
-from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, ROUNDS, SERVED, SUMMARY, Line
+from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, NOWHERE, ROUNDS, SERVED, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
 from fedchord.files import blocked, renamed, write_text
 from fedchord.synthetic.look import grid
@@ -88,6 +88,16 @@ class RunFolder:
             told = "made from Python with objects that its config.toml cannot make; go on there with fedchord.run"
             raise FedchordError(f"{self.path}: {told}")
         return RunConfig.from_values(values).with_values(out=str(self.path))
+
+    def read_settings(self) -> RunConfig:
+        """The settings of the run that is here, for whoever uses its models and trains nothing: also where the clients
+        were elsewhere."""
+        values = self.read_values()
+        if values.get("made") != SERVED:
+            return self.read_config()
+        reading.check_layout(self.path)
+        known = {key: value for key, value in values.items() if key not in ("made", "plan", "executor", "weather")}
+        return RunConfig.from_values(known | {"data": NOWHERE, "split": "iid", "out": str(self.path)})
 
     def fingerprint(self, rounds: int | None = None) -> str:
         """The fingerprint of the run that is here; or what it would be with another number of rounds."""

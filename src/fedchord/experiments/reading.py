@@ -25,6 +25,8 @@ MADE = "python"
 """The key `made` of a run whose objects were made in Python."""
 SERVED = "served"
 """The same of a run whose clients were elsewhere."""
+NOWHERE = "outline.npz"
+"""What stands for the data of such a run, of which no row is here."""
 
 TEST, VALIDATION = "test", "validation"
 """The rows that numbers of a summary are about."""

@@ -55,6 +55,18 @@ class Versions:
         except (OSError, ValueError, KeyError, AttributeError, TypeError):
             raise fail(OWNER, f"{path} is damaged") from None
 
+    def note(self, round: int, received: str, dropped: bool = False) -> None:
+        """Write down that the client took part in a round, by the hash of what it received."""
+        taken, before = self._ledger()
+        marks = taken.setdefault(round, [])
+        if received in marks and dropped <= before:
+            return
+        marks += [] if received in marks else [received]
+        try:
+            write_text(self.folder / LEDGER, json.dumps({"taken": taken, "dropped": dropped or before}))
+        except OSError as error:
+            raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
+
     # -- versions --------------------------------------------------------------------------------------------------
 
     def rounds(self) -> list[int]:
@@ -76,17 +88,15 @@ class Versions:
 
         Rounds between the two were not counted, so that their versions are of no use. Of the others the oldest go.
         """
-        taken, dropped = self._ledger()
-        marks = taken.setdefault(round, [])
-        marks += [] if received in marks else [received]
+        dropped = self._ledger()[1]
         kept = [known for known in self.rounds() if not counted < known < round]
         spare = [known for known in kept if known not in (counted, round)]
         old = spare[: max(0, len({*kept, round}) - self._keep)]
         try:
             save_tensors(self._file(round), own, flush=True)
-            write_text(self.folder / LEDGER, json.dumps({"taken": taken, "dropped": dropped or bool(old)}))
         except OSError as error:
             raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
+        self.note(round, received, dropped or bool(old))
         for known in self.rounds():
             if known in old or counted < known < round:
                 self._file(known).unlink(missing_ok=True)
