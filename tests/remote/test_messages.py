@@ -254,8 +254,8 @@ def test_a_full_disk_is_a_refusal_and_leaves_nothing_half(tmp_path, monkeypatch)
     def full(*told, **more):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedchord.remote.memory.save_tensors", full)
-    with pytest.raises(FedchordError, match=r"memory: .* cannot be written \(No space left on device\)"):
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(FedchordError, match=r"after-000001.safetensors cannot be written \(No space left on device\)"):
         node.answer("train", question(round=1, counted=0))
     monkeypatch.undo()
     assert node.versions.rounds() == [0] and sorted(node.versions.taken()) == [0]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fedchord.check import fail, require
 from fedchord.engine.memory import load_tensors, save_tensors
-from fedchord.files import write_text
+from fedchord.files import made_folder, write_text
 from fedchord.tensors import Tensors
 
 VERSIONS = 3
@@ -31,12 +31,8 @@ class Versions:
     def __init__(self, folder: Path, fingerprint: str, keep: int = VERSIONS) -> None:
         require(keep >= VERSIONS, OWNER, f"at least {VERSIONS} versions are needed, got {keep}")
         self.folder, self._keep = folder / fingerprint[:16], keep
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for part in (folder, self.folder):
-                os.chmod(part, 0o700)
-        except OSError as error:
-            raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
+        for part in (folder, self.folder):
+            os.chmod(made_folder(part), 0o700)
 
     # -- rounds taken part in --------------------------------------------------------------------------------------
 
@@ -62,10 +58,7 @@ class Versions:
         if received in marks and dropped <= before:
             return
         marks += [] if received in marks else [received]
-        try:
-            write_text(self.folder / LEDGER, json.dumps({"taken": taken, "dropped": dropped or before}))
-        except OSError as error:
-            raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
+        write_text(self.folder / LEDGER, json.dumps({"taken": taken, "dropped": dropped or before}))
 
     # -- versions --------------------------------------------------------------------------------------------------
 
@@ -92,10 +85,7 @@ class Versions:
         kept = [known for known in self.rounds() if not counted < known < round]
         spare = [known for known in kept if known not in (counted, round)]
         old = spare[: max(0, len({*kept, round}) - self._keep)]
-        try:
-            save_tensors(self._file(round), own, flush=True)
-        except OSError as error:
-            raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
+        save_tensors(self._file(round), own, flush=True)
         self.note(round, received, dropped or bool(old))
         for known in self.rounds():
             if known in old or counted < known < round:
@@ -108,11 +98,8 @@ class Versions:
 
     def keep_model(self, shared: Tensors, round: int, counted: int) -> None:
         """Keep the last broadcast, with which this client's model is used."""
-        try:
-            save_tensors(self.folder / "model.safetensors", shared)  # it can be sent again
-            write_text(self.folder / "model.json", json.dumps({"round": round, "counted": counted}))
-        except OSError as error:
-            raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
+        save_tensors(self.folder / "model.safetensors", shared)  # it can be sent again
+        write_text(self.folder / "model.json", json.dumps({"round": round, "counted": counted}))
 
     def model(self) -> tuple[Tensors, int, int]:
         """The last broadcast, the round after which it was sent, and the client's round that had been counted."""
