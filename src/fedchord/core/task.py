@@ -353,7 +353,7 @@ class Task:
                 raise FedchordError("Task: draws() must be asked before tracing")
             probe = copy.deepcopy(self._applied).train(True)
             rows = {name: column[: min(2, len(column))] for name, column in batch.items()}
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
+            with rng.restored(), torch.no_grad():
                 before = torch.get_rng_state()
                 probe(rows)
                 self._draws = not torch.equal(before, torch.get_rng_state())

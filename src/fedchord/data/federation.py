@@ -89,6 +89,8 @@ class Federation:
     target: tuple[float, float] | None = None
     declared: Inputs | None = None
     """What `inputs` is where the rows are not here to tell."""
+    numbers: Tensor | None = None
+    """The number of each row in a larger federation of which these rows are a part; pictures are varied by it."""
 
     def __repr__(self) -> str:
         return f"Federation({notebook.one_line(self.name)}: {self._size})"
@@ -149,7 +151,7 @@ class Federation:
             raise RowsMissing(f"{self.name}: the rows that are needed are not here") from None
         if key is None or self.pictures is None or not self.pictures.varies:
             return self.ready(columns)
-        batch, keys = prepare(columns), rng.fold(key, rows)
+        batch, keys = prepare(columns), rng.fold(key, rows if self.numbers is None else self.numbers[rows])
         assert isinstance(keys, Tensor)
         return batch | {"x": self.pictures.vary(batch["x"], keys)}
 

@@ -19,7 +19,7 @@ that v collected in training, so that its value may differ a little; without Bat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -120,20 +120,43 @@ def sweep(
     if fitted.work.algorithm.client.deploys.kind != LINE:  # one model: there is nothing to measure
         return None
     clients: list[int] = fitted.work.federation.test.sizes.nonzero().flatten().tolist()
-    chosen = bool(clients) and not unvalidated(fitted.work.federation)
-    tie = "mse" if fitted.work.federation.regression else "loss"
-    wanted = {"test": (metric,)} | ({"validation": tuple(dict.fromkeys((metric, tie)))} if chosen else {})
+    wanted = tables_of(fitted.work.federation, metric)
     parts = run_each(
-        executor, lambda part: _measured(fitted, part, lambdas, wanted), _shares(clients, CLIENTS_AT_A_TIME)
+        executor, lambda part: measured_lines(fitted, part, lambdas, wanted), _shares(clients, CLIENTS_AT_A_TIME)
     )
+    return merged_lines(fitted.work.federation, metric, lambdas, clients, parts)
+
+
+Tables = dict[str, dict[str, Tensor]]
+"""Metrics by split and name, (clients, points)."""
+
+
+def tables_of(federation: Federation, metric: str) -> dict[str, tuple[str, ...]]:
+    """What a sweep measures, by split; on validation rows where every client has some."""
+    chosen = bool(federation.test.sizes.any()) and not unvalidated(federation)
+    return {"test": (metric,)} | ({"validation": tuple(dict.fromkeys((metric, _tie(federation))))} if chosen else {})
+
+
+def _tie(federation: Federation) -> str:
+    return "mse" if federation.regression else "loss"
+
+
+def merged_lines(
+    federation: Federation,
+    metric: str,
+    lambdas: tuple[float, ...],
+    clients: Sequence[int],
+    parts: Sequence[tuple[list[bool], Tables]],
+) -> Sweep | None:
+    """One sweep of clients that were measured apart; None if none of them has two models."""
     two_ended = [ended for ends, _ in parts for ended in ends]
     if not any(two_ended):
         return None
     tables = {
         split: {name: torch.cat([found[split][name] for _, found in parts]) for name in names}
-        for split, names in wanted.items()
+        for split, names in tables_of(federation, metric).items()
     }
-    held = tables.get("validation", {})
+    held, tie = tables.get("validation", {}), _tie(federation)
     return Sweep(
         metric,
         lambdas,
@@ -149,9 +172,9 @@ def _shares(clients: list[int], size: int) -> list[list[int]]:
     return [clients[start : start + size] for start in range(0, len(clients), size)]
 
 
-def _measured(
+def measured_lines(
     fitted: Fitted, clients: list[int], lambdas: tuple[float, ...], wanted: dict[str, tuple[str, ...]]
-) -> tuple[list[bool], dict[str, dict[str, Tensor]]]:
+) -> tuple[list[bool], Tables]:
     """Some clients: which have two models, and their metrics by split, (clients, points)."""
     work, ended = fitted.work, []
     found = {split: _Collected(metrics, len(lambdas)) for split, metrics in wanted.items()}

@@ -17,6 +17,7 @@ from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.engine.weather import Weather
 from fedchord.evaluation.sweep import LAMBDAS, check_lambdas
 from fedchord.experiments.config import INDIFFERENT
 from fedchord.experiments.reading import MADE
@@ -44,6 +45,7 @@ class OwnConfig:
     validation: float = 0.0
     judge_features: str | None = None
     judge_privacy: bool | None = None
+    played: Weather | None = None
 
     def __post_init__(self) -> None:
         if self.sweep_lambdas is not None:
@@ -84,6 +86,10 @@ class OwnConfig:
         """Where models with two ends are measured."""
         return LAMBDAS if self.sweep_lambdas is None else self.sweep_lambdas
 
+    def weather(self) -> Weather | None:
+        """Who is away and what gets lost; None where that does not happen."""
+        return self.played
+
     def judged_by(self) -> Judge:
         """The recipe of the classifier that measures synthetic samples."""
         return self.judge
@@ -111,6 +117,7 @@ class OwnConfig:
             "objects": self.digest,
         }
         values |= {} if self.sweep_lambdas is None else {"sweep.lambdas": list(self.sweep_lambdas)}
+        values |= {} if self.played is None else {"weather": repr(self.played)}
         values |= {} if self.out is None else {"out": self.out}
         return values | dict(self.parameters)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fedchord.core.round import Plan
-from fedchord.core.rules import Algorithm
+from fedchord.core.rules import Algorithm, ServerState
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
-from fedchord.engine.executors import Executor
+from fedchord.engine.executors import Executor, make_executor
+from fedchord.engine.memory import ClientMemory
+from fedchord.engine.simulate import RoundResult, rounds_of
+from fedchord.engine.weather import Weather
 from fedchord.engine.work import Work
 from fedchord.evaluation.evaluate import Evaluation, evaluate
 from fedchord.evaluation.fitted import Fitted
@@ -81,6 +84,9 @@ class Settings(Protocol):
     def judged_by(self) -> Judge:
         """The recipe of the classifier that measures synthetic samples."""
 
+    def weather(self) -> Weather | None:
+        """Who is away and what gets lost; None where that does not happen."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -118,6 +124,15 @@ class Parts:
     def task(self) -> Task:
         """What is learnt."""
         return self.work.task
+
+    def staffed(self, state: ServerState, report: Callable[[str], None]) -> Executor:
+        """Who does the work of the run."""
+        config, size = self.config, self.config.plan().size(self.federation.num_clients)
+        return make_executor(config.executor, self.work, state.broadcast, size, config.workers, report)
+
+    def rounds(self, executor: Executor, state: ServerState, memory: ClientMemory) -> Iterator[RoundResult]:
+        """The rounds that are left."""
+        return rounds_of(executor, self.config.plan(), state, memory, self.config.weather())
 
     def measured(
         self, fitted: Fitted, executor: Executor | None = None, last: bool = True

@@ -13,6 +13,7 @@ from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.engine.weather import Weather
 from fedchord.engine.work import Work, pick_device
 from fedchord.evaluation.evaluate import checked
 from fedchord.experiments.config import INDIFFERENT, RunConfig
@@ -50,6 +51,7 @@ def run(
     report: Report | None = None,
     progress: Progress | bool | None = None,
     loggers: Sequence[Logger] = (),
+    weather: Weather | None = None,
 ) -> Run:
     """The run that the command makes, of your own objects: iterate over it, or call `finish`.
 
@@ -59,7 +61,7 @@ def run(
     to that folder, for tables, compare and plots; with `resume` an interrupted run of the same objects goes on there,
     to the bit-identical result, and with more `rounds` than it had a finished one does. `progress` (True, False) shows
     how far the run is; a notebook shows it unless told not to. `loggers` are told of every round
-    (`experiments.loggers.Logger`: begin, round, end).
+    (`experiments.loggers.Logger`: begin, round, end). In a `weather` clients are away and replies get lost.
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
@@ -81,6 +83,7 @@ def run(
         names,
         lambdas,
         None if out is None else str(out),
+        played=weather,
     )
     config.plan().size(federation.num_clients)
     return Run(Parts(config, work, asked, metrics=names), resume, report, picked(progress), loggers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -97,7 +98,15 @@ def round_line(result: RoundResult, evaluation: Evaluation | None, elapsed: floa
         "bytes_up": result.bytes_up,
         "bytes_down": result.bytes_down,
     }
+    if result.missing:
+        line["missing"] = {str(client): cause for client, cause in sorted(result.missing.items())}
     return line | measures(evaluation)
+
+
+def causes(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Under the key `missing`, how often clients did not take part, by cause (what stands before a colon)."""
+    found = Counter(cause.partition(":")[0] for line in lines for cause in line.get("missing", {}).values())
+    return {"missing": dict(sorted(found.items()))} if found else {}
 
 
 def measures(evaluation: Evaluation | None) -> dict[str, Any]:
@@ -140,6 +149,7 @@ def summarise(
             "up_total": up,
             "down_total": down,
         },
+        **causes(lines),
         "rounds": parts.config.rounds,
         "parameters": parts.task.layout.size,
         "executor": parts.config.executor,

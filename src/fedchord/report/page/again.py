@@ -7,15 +7,22 @@ import shlex
 from fedchord.check import FedchordError
 from fedchord.experiments.config import INDIFFERENT, RunConfig
 from fedchord.experiments.folder import RunFolder
-from fedchord.experiments.reading import CONFIG, Run, made_in_python
+from fedchord.experiments.reading import CONFIG, PYTHON, SERVED, Run, maker
 from fedchord.experiments.settings import Scalar
 from fedchord.experiments.study import written
+
+ELSEWHERE = {
+    PYTHON: "# made of objects in Python, with fedchord.run",
+    SERVED: "# served to clients that were elsewhere, with fedchord serve",
+}
+"""What is said of a run that no `fedchord run` makes again."""
 
 
 def command(run: Run) -> str:
     """A command with the settings that are not the usual ones; where none gives the run, what does."""
-    if made_in_python(run.folder):
-        return "# made of objects in Python, with fedchord.run"
+    made = maker(run.folder)
+    if made in ELSEWHERE:
+        return ELSEWHERE[made]
     try:
         config = RunFolder(run.folder).read_config()
         words = [f"{key}={written(value)}" for key, value in unusual(config).items()]
