@@ -7,12 +7,12 @@ import shlex
 from fedchord.check import FedchordError
 from fedchord.experiments.config import INDIFFERENT, RunConfig
 from fedchord.experiments.folder import RunFolder
-from fedchord.experiments.reading import CONFIG, PYTHON, SERVED, Run, maker
+from fedchord.experiments.reading import CONFIG, MADE, SERVED, Run, maker
 from fedchord.experiments.settings import Scalar
 from fedchord.experiments.study import written
 
 ELSEWHERE = {
-    PYTHON: "# made of objects in Python, with fedchord.run",
+    MADE: "# made of objects in Python, with fedchord.run",
     SERVED: "# served to clients that were elsewhere, with fedchord serve",
 }
 """What is said of a run that no `fedchord run` makes again."""
