@@ -22,7 +22,6 @@ LEVELS: list[tuple[str, ...]] = [
     ("evaluation",),
     ("synthetic",),
     ("experiments",),
-    ("remote",),
     ("report", "testing"),
     ("export",),
     ("thesis",),

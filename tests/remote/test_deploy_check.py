@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import shutil
 import socket
 import ssl
@@ -235,11 +234,9 @@ def test_another_flower_is_told(fed: Path, monkeypatch: pytest.MonkeyPatch, vers
 
 
 def test_a_folder_that_cannot_be_written_is_told(fed: Path) -> None:
-    (fed / "server" / "out").write_text("a file")
-    os.chmod(fed / "server" / "out", 0o444)
-    if os.access(fed / "server" / "out", os.W_OK):
-        pytest.skip("this user may write anything")
-    assert any("out cannot be written" in line for line in wrong(fed / "server" / "fed.toml", offline=True))
+    edit(fed / "server" / "fed.toml", 'out = "out"', 'out = "nodes.toml/out"')
+    (told,) = wrong(fed / "server" / "fed.toml", offline=True)
+    assert told.startswith(f"{fed}/server/nodes.toml/out cannot be written ({fed}/server/nodes.toml is a file): give")
 
 
 # -- the network -----------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def test_every_party_has_a_folder_that_reads_back(made: Path) -> None:
     assert sorted(path.name for path in made.iterdir()) == ["README.md", "ca", "north", "server", "south"]
     fed = read_fed(made / "server" / "fed.toml")
     assert (fed.name, fed.clients) == ("heart", ("north", "south"))
-    assert fed.plan == {"method": "aaggff-s", "rounds": 7, "seed": 0}
+    assert fed.plan == {"method": "aaggff-s", "rounds": 7, "seed": 0, "test": 0.3}
     assert (fed.server.address, fed.server.listens) == ("fed.example.org:8443", "0.0.0.0")
     for number, name in enumerate(fed.clients):
         party = read_party(made / name / "node.toml")
@@ -47,7 +47,6 @@ def test_every_party_has_a_folder_that_reads_back(made: Path) -> None:
             "data": str(made / name / "rows.csv"),
             "data.label": "ill",
             "data.category": ["cp", "ecg"],
-            "test": 0.3,
         }
         assert (party.limits.allow, party.limits.rounds, party.limits.log) == (("aaggff-s",), 7, ())
         assert len(party.secret.read_bytes()) == 32

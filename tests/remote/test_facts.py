@@ -16,20 +16,21 @@ from fedchord.check import FedchordError
 from fedchord.data import outline as outlines
 from fedchord.experiments.config import RunConfig
 from fedchord.remote.agree import agree
+from fedchord.remote.agreed import make_plan
 from fedchord.remote.facts import Facts, facts_of, lines, read_facts
+from fedchord.remote.init import init
 from fedchord.remote.node import fits
 from fedchord.remote.plan import Plan
 from fedchord.remote.rows import own_rows
-from fedchord.remote.settings import Party
+from fedchord.remote.settings import Party, read_fed, read_party
 
-PLAN: dict[str, object] = {"method": "fedavg", "seed": 3, "rounds": 1}
-SPLIT = {"test": 0.3, "validation": 0.1}
+PLAN: dict[str, object] = {"method": "fedavg", "seed": 3, "rounds": 1, "test": 0.3, "validation": 0.1}
 KEYS = {"data.label": "outcome", "data.category": ["code"]}
 
 
 def party(path: Path, name: str, client: int, keys: dict[str, Any] | None = None, part: str = "") -> Party:
     here = path.parent
-    data = {"data": str(path), **SPLIT, **(KEYS if keys is None else keys), **({"part": part} if part else {})}
+    data = {"data": str(path), **(KEYS if keys is None else keys), **({"part": part} if part else {})}
     places = [here / name for name in ("plan.json", "data.safetensors", "memory", "audit.jsonl", "secret")]
     return Party(here / "node.toml", name, client, "127.0.0.1:9092", *places, data=data)
 
@@ -40,7 +41,7 @@ def parties(folder: Path, rows: list[dict[str, str]], keys: dict[str, Any] | Non
 
 def simulated(folder: Path, rows: list[dict[str, str]], keys: dict[str, Any] | None = None) -> Any:
     path = write(folder / "all.csv", rows)
-    config = RunConfig.from_values({**PLAN, **SPLIT, "data": str(path), **(KEYS if keys is None else keys)})
+    config = RunConfig.from_values({**PLAN, "data": str(path), **(KEYS if keys is None else keys)})
     return config.federation()
 
 
@@ -141,7 +142,7 @@ def test_arrays_with_some_of_the_classes_each(tmp_path: Path, codes: tuple[int, 
     owner = np.arange(60) % 3
     y = np.array([codes[(row // 3 + row % 3) % 2 + (row % 3 == 2)] for row in range(60)])
     np.savez(tmp_path / "all.npz", x=x, y=y, client=np.array(NAMES)[owner])
-    whole = RunConfig.from_values({**PLAN, **SPLIT, "data": str(tmp_path / "all.npz")}).federation()
+    whole = RunConfig.from_values({**PLAN, "data": str(tmp_path / "all.npz")}).federation()
     every = []
     for number, name in enumerate(NAMES):
         np.savez(tmp_path / f"{name}.npz", x=x[owner == number], y=y[owner == number])
@@ -153,9 +154,45 @@ def test_arrays_with_some_of_the_classes_each(tmp_path: Path, codes: tuple[int, 
 
 
 def test_a_public_data_set_is_cut_by_the_same_keys(tmp_path: Path) -> None:
-    cutting = {"data": "digits", "split": "pathological", "clients": 3, **SPLIT}
+    cutting = {"data": "digits", "split": "pathological", "clients": 3}
     every = [replace(party(tmp_path / "x", name, number), data=cutting) for number, name in enumerate(NAMES)]
     assert_same_rows(every, agreed(every)[0], RunConfig.from_values({**PLAN, **cutting}).federation())
+
+
+def test_a_plan_refuses_facts_that_were_told_by_other_settings(tmp_path: Path) -> None:
+    init(tmp_path / "fed", NAMES, ["data.label=outcome", "data.category=code", "test=0.3", "seed=3"])
+    cut(tmp_path / "fed", table())
+    assert "fedchord deploy facts node.toml --share rows test=0.3`" in (tmp_path / "fed" / "README.md").read_text()
+    files = []
+    for name in NAMES:
+        files.append(tmp_path / "fed" / name / "facts.json")
+        facts_of(read_party(files[-1].parent / "node.toml"), share=("rows",)).save(files[-1])
+    fed = read_fed(tmp_path / "fed" / "server" / "fed.toml")
+    with pytest.raises(FedchordError, match=r"north: .*needed again: .*--share rows test=0.3$"):
+        make_plan(fed, files)
+    assert not fed.plan_file.exists() and not fed.outline.exists()
+    for file in files:
+        facts_of(read_party(file.parent / "node.toml"), {"test": 0.3}, ("rows",)).save(file)
+    make_plan(fed, files)
+    facts_of(read_party(files[0].parent / "node.toml"), {"test": 0.3}, ("rows", "ranges")).save(files[0])
+    with pytest.raises(FedchordError, match=r"north: .*--share rows,ranges seed=3$"):
+        make_plan(fed, files)
+
+
+def test_a_plan_for_samples_asks_for_ranges(tmp_path: Path) -> None:
+    keys = ["data.label=outcome", "data.category=code", "method=fedevg", "cohort=all"]
+    init(tmp_path / "fed", NAMES, keys)
+    cut(tmp_path / "fed", table())
+    fed = read_fed(tmp_path / "fed" / "server" / "fed.toml")
+    files = [tmp_path / "fed" / name / "facts.json" for name in NAMES]
+    for share in (("rows",), ("rows", "ranges")):
+        for file in files:
+            facts_of(read_party(file.parent / "node.toml"), share=share).save(file)
+        if "ranges" not in share:
+            with pytest.raises(FedchordError, match="fedevg needs the ranges of all parties; ask for: fedchord deploy"):
+                make_plan(fed, files)
+    make_plan(fed, files)
+    assert outlines.load(fed.outline).declared is not None
 
 
 # -- what facts tell -----------------------------------------------------------------------------------------------

@@ -78,9 +78,9 @@ def test_a_party_is_read_and_its_rows_are_looked_for_beside_its_file(tmp_path: P
     assert (party.secret, party.memory) == (tmp_path / "secret", tmp_path / "memory")
     public = read_party(written(tmp_path, NODE.replace('data = "rows.csv"', 'data = "heart"\npart = "va"')))
     assert (public.data["data"], public.data["part"]) == ("heart", "va")
-    more = NODE.replace("[tls]", "test = 0.3\nsplit.name = 'dirichlet'\nsplit.alpha = 0.1\n[tls]")
+    more = NODE.replace("[tls]", "augment = true\nsplit.name = 'dirichlet'\nsplit.alpha = 0.1\n[tls]")
     found = read_party(written(tmp_path, more)).data
-    assert (found["test"], found["split"], found["split.alpha"]) == (0.3, "dirichlet", 0.1)
+    assert (found["augment"], found["split"], found["split.alpha"]) == (True, "dirichlet", 0.1)
     assert read_party(written(tmp_path, NODE.partition("[tls]")[0])).limits == Limits()
     six = read_party(written(tmp_path, NODE.replace("fed.example.org:9999", "[::1]:80")))
     assert six.address == ("::1", 80)
@@ -100,8 +100,8 @@ def test_a_party_is_read_and_its_rows_are_looked_for_beside_its_file(tmp_path: P
         ("rounds = 10", 'out = "x"', "{file}: [plan] cannot have out: it stands at the top of the file"),
         (
             "rounds = 10",
-            "test = 0.3",
-            "{file}: [plan] cannot have test: it is about rows, and stands in [data] of every",
+            "clients = 3",
+            "{file}: [plan] cannot have clients: it is about rows, and stands in [data] of every",
         ),
         ("rounds = 10", "data.label = 'x'", "{file}: [plan] cannot have data.label: it is about rows"),
         ("port = 9999", "port = 99999", "{file}, [server]: port must be at most 65535, got 99999"),

@@ -19,6 +19,7 @@ from fedchord.cli.figure import figure
 from fedchord.cli.join import join
 from fedchord.cli.plot import plot
 from fedchord.cli.predict import predict
+from fedchord.cli.rehearse import rehearse
 from fedchord.cli.run import resume, run
 from fedchord.cli.serve import serve
 from fedchord.cli.sweep import sweep
@@ -152,6 +153,7 @@ app.command()(table)
 app.command()(compare)
 app.command()(plot)
 app.command()(figure)
+app.command(context_settings=SETTINGS)(rehearse)
 app.command()(serve)
 app.command()(join)
 for group in (new, data, study, synth, deploy):

@@ -11,7 +11,7 @@ from fedchord.data import outline as outlines
 from fedchord.experiments.config import RunConfig
 from fedchord.files import write_text, written
 from fedchord.remote.agree import OWNER, agree
-from fedchord.remote.facts import Facts, read_facts
+from fedchord.remote.facts import SPLIT, Facts, read_facts
 from fedchord.remote.plan import Plan
 from fedchord.remote.settings import Fed, Party, read_party
 
@@ -20,14 +20,16 @@ def make_plan(fed: Fed, paths: Sequence[Path]) -> list[str]:
     """Write outline and plan beside a server's file, and into the folders of parties that are on this machine beside
     their facts; says what was agreed on."""
     facts = [read_facts(path) for path in paths]
-    seed = int(fed.plan.get("seed", 0))
+    asked = {key: float(fed.plan.get(key, getattr(RunConfig, key))) for key in SPLIT}
     for one in facts:
-        told = f"{one.party} told its training rows by seed {one.seed}, the plan has {seed}"
-        require(one.seed in (None, seed), OWNER, f"{told}; its facts are needed again, with seed={seed}")
+        other = [f"{key}={value:g}" for key, value in asked.items() if one.split.get(key, value) != value]
+        told = "its training rows were not told as in the plan"
+        ask = f"fedchord deploy facts NODE.toml --share {','.join(one.shared)} {' '.join(other)}"
+        require(not other, OWNER, f"{one.party}: {told}; its facts are needed again: {ask}")
     found, notes = agree(fed.name, fed.clients, facts)
     method = str(fed.plan.get("method", RunConfig.method))
     if RunConfig(method=method).algorithm().outcome == "samples" and found.columns["x"].is_floating_point():
-        ask = f"ask for: fedchord deploy facts NODE.toml --share rows,ranges seed={seed}"
+        ask = "ask for: fedchord deploy facts NODE.toml --share rows,ranges"
         require(found.declared is not None, OWNER, f"{method} needs the ranges of all parties; {ask}")
     plan = Plan.of(fed.plan, found)
     outlines.save(plan.outline, fed.outline)

@@ -32,6 +32,8 @@ SHARES = {
     "target": "the mean and the spread of the numbers to predict, over the training rows",
 }
 """What is only told where the owner shares it."""
+SPLIT = ("seed", "test", "validation")
+"""The settings of a plan that say which rows are training rows."""
 
 
 @final
@@ -57,8 +59,8 @@ class Facts:
     blocks: tuple[tuple[int, int, bool], ...] = ()
     pictures: dict[str, Any] | None = None
     versions: dict[str, str] = field(default_factory=dict)
-    seed: int | None = None
-    """The seed by which training rows were told from others, where ranges or a mean were read off them."""
+    split: dict[str, float] = field(default_factory=dict)
+    """By which settings training rows were told from others, where something was read off them."""
     shared: dict[str, Any] = field(default_factory=dict)
     """Of the keys of SHARES, those that the owner shares."""
 
@@ -84,8 +86,8 @@ class Facts:
 
 
 def facts_of(party: Party, settings: Mapping[str, Any] | None = None, share: Collection[str] = ()) -> Facts:
-    """The facts of a party's rows. `settings` are those of the plan that matter to them: the seed, where ranges or a
-    mean are shared, and the model that reads texts."""
+    """The facts of a party's rows. `settings` are those of the plan that matter to them: seed, test and validation
+    where something is shared, and the model that reads texts."""
     for what in share:
         one_of("deploy facts", "--share", what, SHARES)
     config, part = config_of(party.data, settings), str(party.data.get("part", ""))
@@ -107,7 +109,7 @@ def facts_of(party: Party, settings: Mapping[str, Any] | None = None, share: Col
         blocks=tuple((block.start, block.stop, block.none) for block in dataset.blocks),
         pictures=None if shown is None else asdict(shown),
         versions={"fedchord": __version__, "torch": torch.__version__.partition("+")[0]},
-        seed=config.seed if {"ranges", "target"} & set(share) else None,
+        split={key: float(getattr(config, key)) for key in _split(own, share)},
         shared=_shared(one_client(dataset, config, party.client, party.name, part), share) if share else {},
     )
 
@@ -171,6 +173,11 @@ def _scaled(dataset: DataSet) -> tuple[bool, ...] | None:
         found.append(marks[start])
         start += feature.width
     return tuple(found)
+
+
+def _split(own: bool, share: Collection[str]) -> tuple[str, ...]:
+    """The settings that matter to what is shared; how many rows of an own file train does not depend on the seed."""
+    return () if not share else SPLIT[1:] if own and set(share) == {"rows"} else SPLIT
 
 
 def _shared(own: Federation, share: Collection[str]) -> dict[str, Any]:

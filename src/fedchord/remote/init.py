@@ -20,6 +20,7 @@ from fedchord.experiments.settings import Scalar, parse_pairs
 from fedchord.files import blocked, written
 from fedchord.remote import certificates
 from fedchord.remote.certificates import Pair
+from fedchord.remote.facts import SPLIT
 from fedchord.remote.settings import ABOUT_ROWS, ELSEWHERE, PORTS, Server, check_name, read_fed
 
 OWNER = "deploy init"
@@ -151,6 +152,7 @@ def _words(new: New, server: Pair) -> dict[str, str]:
         "COUNT": str(len(new.clients)),
         "NAMES": ", ".join(new.clients),
         "FOLDERS": "\n".join(f"| `{client}/` | the machine of {client} |" for client in new.clients),
+        "SHARING": " ".join(["--share rows", *_split_words(new)]),
         "HOME": new.place,
         "VENV": str(Path(new.program).parent.parent),
         "COMMAND": new.program,
@@ -185,6 +187,17 @@ def _node_files(new: New, ca: Pair, number: int, words: Mapping[str, str]) -> di
         f"{here['UNIT']}.service": _filled("unit.in", here),
         "README.md": _filled("node.md.in", here),
     }
+
+
+def _split_words(new: New) -> list[str]:
+    """The settings that a party's facts must know, where they are not the usual ones."""
+    public = not own_data.is_own(str(new.data.get("data", "rows.csv")))
+    keys = SPLIT if public else SPLIT[1:]
+    return [
+        f"{key}={new.plan[key]}"
+        for key in keys
+        if new.plan.get(key, getattr(RunConfig, key)) != getattr(RunConfig, key)
+    ]
 
 
 def _about_rows(key: str) -> bool:

@@ -25,7 +25,7 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,38}[a-z0-9])?")
 PORTS = 65535
 DATA_KEYS = ("root", "skip_damaged", *own_data.KEYS)
 ABOUT_ROWS = (
-    *("test", "validation", "split", "split.alpha", "split.shards", "split.minimum", "clients"),
+    *("split", "split.alpha", "split.shards", "split.minimum", "clients"),
     *("noise", "noise.rate", "augment"),
 )
 """Keys of a run that are about rows and stand in a party's [data], beside data.x, which stand there as x."""
@@ -137,8 +137,8 @@ class Party:
     audit: Path
     secret: Path
     data: dict[str, Any]
-    """Where its rows are, by the keys of a run: data (a file's path is whole), data.label, test, ...; and `part`, whose
-    rows of the data they are, by the name of a client of theirs."""
+    """Where its rows are, by the keys of a run: data (a file's path is whole), data.label, split, ...; and `part`,
+    whose rows of the data they are, by the name of one of their clients."""
     port: int = 0
     """Where the client's process and Flower's SuperNode talk on this machine; 0 is any free one."""
     tls: NodeTls | None = None
