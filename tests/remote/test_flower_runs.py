@@ -111,7 +111,7 @@ def test_the_plain_app_runs_by_flwr_run(tmp_path):
 
     from fedchord.remote.flower_app import write_app
 
-    made = Federated(tmp_path, {"method": "superfed-mm", "rounds": 2}, secure=False, deadline=90.0)
+    made = Federated(tmp_path, {"method": "superfed-mm", "rounds": 2}, secure=False, deadline=120.0, wait=300.0)
     summary = made.simulate()
     with flower_of_others(made) as env:
         write_app(tmp_path / "app")
