@@ -189,3 +189,18 @@ def test_refusals_and_garbage_are_not_asked_again():
     answers = transport.ask("train", {0: Parcel(), 1: Parcel(), 2: Parcel()}, 0.3)
     assert answers.missing[0] == "refused: not mine" and answers.missing[1].startswith("garbage: a message is damaged")
     assert answers.missing[2] == "lost" and asked == {"refused": 1, "garbage": 1}
+
+
+def test_a_node_that_comes_back_within_the_round_is_asked_again():
+    grid = Grid()
+
+    def dies(kind, parcel):
+        if kind != "hello":
+            grid.add(7, says(0), since="later")  # killed with the message, and here again with another session
+            return None
+        return says(0)(kind, parcel)
+
+    grid.add(7, dies)
+    transport = GridTransport(grid, 1, EXPECTED)
+    assert settled(transport) == {0}
+    assert transport.ask("train", {0: Parcel()}, 2.0).parcels[0].facts["by"] == 0
