@@ -40,7 +40,7 @@ bench: setup ## the speed and memory benchmark, ratios in one run
 	$(BIN)/python benchmarks/run.py
 
 docs: setup ## check that the commands and links in the documents hold
-	$(BIN)/python -m pytest tests/test_docs.py
+	$(BIN)/python -m pytest tests/test_docs.py tests/test_tutorials.py
 
 index: setup ## write what `fedchord list` and `study list` answer, after a change of the catalogue
 	$(BIN)/python -m fedchord.cli.index

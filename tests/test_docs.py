@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.documents import BLOCK, DOCUMENTS, ROOT, blocks, follow
 
 from fedchord import catalog
 from fedchord.core.rules import ClientRule, SamplesRule
@@ -29,27 +30,6 @@ with warnings.catch_warnings():  # typer uses names that click deprecates
     from typer.testing import CliRunner
 
     from fedchord.cli import app, read_settings
-
-ROOT = Path(__file__).parent.parent
-DOCUMENTS = {
-    str(path.relative_to(ROOT)): path.read_text()
-    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md")))
-}
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(name: str, language: str) -> list[tuple[int, str]]:
-    """The code blocks of a document in one language: the line before each, and its text."""
-    text = DOCUMENTS[name]
-    return [(text.count("\n", 0, m.start(2)), m[2]) for m in BLOCK.finditer(text) if m[1] == language]
-
-
-def follow(name: str) -> dict[str, Any]:
-    """Run the Python blocks of a document in order, in one namespace; line numbers are those of the document."""
-    namespace: dict[str, Any] = {"__name__": Path(name).stem}
-    for line, code in blocks(name, "python"):
-        exec(compile("\n" * line + code, name, "exec", dont_inherit=True), namespace)
-    return namespace
 
 
 # -- code ----------------------------------------------------------------------------------------------------------
@@ -68,7 +48,7 @@ def test_the_quickstart_runs_as_it_stands(tmp_path):
 
 
 def test_the_round_by_hand_is_the_round_of_the_simulator():
-    assert follow("docs/the-round.md")["simulated"].round == 1
+    assert follow("docs/the-round.md").names["simulated"].round == 1
 
 
 @pytest.fixture(scope="class")
@@ -77,7 +57,7 @@ def tutorial():
     tables: tuple[dict[str, Any], ...] = (catalog.METHODS, catalog.MIXINGS, catalog.SERVERS)
     before = [dict(table) for table in tables]
     try:
-        yield follow("docs/write-a-rule.md")
+        yield follow("docs/write-a-rule.md").names
     finally:
         for table, old in zip(tables, before, strict=True):
             table.clear()

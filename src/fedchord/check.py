@@ -21,6 +21,10 @@ class RowsMissing(FedchordError):
     """Rows are needed, and only what is known about them is here."""
 
 
+class Unwritten(FedchordError):
+    """A file or a folder cannot be written: the disk is full, the place is read-only, a file is in the way."""
+
+
 class FedchordWarning(UserWarning):
     """Something that is probably not meant, told in one line; the command prints it and goes on."""
 

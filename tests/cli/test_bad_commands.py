@@ -312,7 +312,7 @@ sweep lr=0.1,0.2 data=mnist -> mnist:
 sweep lr=0.1,0.2 data=../in/one.csv --dry-run data=digits -> sweep: data is given twice
 sweep lr=0.1,0.2 data=../in/two.csv -> sweep: no client has validation rows; give a larger share, such as
 new method my-rule --to ../in/FILE -> new method: ../in/FILE/my-rule cannot be written (../in/FILE is a file)
-new method my-rule --to /proc/none -> new method: /proc/none/my-rule cannot be written
+new method my-rule --to /proc/none -> /proc/none/my-rule cannot be written
 new mixing -> Missing argument 'NAME'; see fedchord new mixing --help
 new mixing uniform -> new mixing: uniform is a mixing already; choose another name
 new server step -> new server: step is a server already; choose another name
@@ -342,7 +342,7 @@ export ../in/run --to ../in -> export: ../in is not empty and no earlier export
 export ../in/run --to ../in --replace -> export: ../in is not empty and no earlier export
 export ../in/run --to ../in/run -> export: ../in/run is not empty and no earlier export
 export ../in/run --to ../in/run --replace -> export: ../in/run is not empty and no earlier export
-export ../in/run --to /proc/none -> export: /proc/none cannot be written
+export ../in/run --to /proc/none -> /proc/none cannot be written
 export ../in/begun -> ../in/begun: has no checkpoint yet
 export ../in/local -> export: local has no shared model; name a client
 export ../in/per --to x.pt -> export: fedper shares only a part of the model; name a client
@@ -350,7 +350,7 @@ export ../in/evg -> export: fedevg ends with samples, not with a model; write fe
 export ../in/evg --client 0 -> export: fedevg ends with samples, not with a model; write fedchord synth export
 export ../in/gone -> model: net.py: no such file
 export ../in/run --to ../in/FILE/x.pt -> export: ../in/FILE/x.pt cannot be written (../in/FILE is a file)
-export ../in/run --to /proc/none/x.pt -> export: /proc/none/x.pt cannot be written
+export ../in/run --to /proc/none/x.pt -> /proc/none/x.pt cannot be written
 table ../in/run --metric frob -> unknown metric of these runs 'frob'
 table ../in/run --column frob -> unknown column 'frob'
 table ../in/run --scale big -> table: scale must be one of percent, raw, got 'big'

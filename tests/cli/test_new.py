@@ -233,5 +233,5 @@ def test_a_disk_that_takes_no_more_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(fedchord.FedchordError) as caught:
         new.write("server", "my-server", tmp_path)
-    assert str(caught.value) == f"new server: {tmp_path / 'my-server'} cannot be written (No space left on device)"
+    assert str(caught.value) == f"{tmp_path / 'my-server'} cannot be written (No space left on device)"
     assert list(tmp_path.iterdir()) == []

@@ -15,10 +15,12 @@ from fedchord.data import (
     Natural,
     Pathological,
     federate,
+    from_table,
     load,
     split_client,
     split_picture,
 )
+from fedchord.data.picture import split_figure
 
 
 def toy(rows: int = 200, classes: int = 10, **more) -> DataSet:
@@ -235,3 +237,11 @@ def test_picture_needs_a_place(tmp_path):
         split_picture(made, tmp_path / "nowhere" / "split.png")
     with pytest.raises(FedchordError, match=r"^split_picture: split.xyz must end in .png, .pdf, .svg$"):
         split_picture(made, tmp_path / "split.xyz")
+
+
+def test_a_picture_names_clients_and_classes():
+    table = {"a": list(range(12)), "ill": ["no", "yes $x"] * 6, "site": ["north"] * 6 + ["south"] * 6}
+    figure = split_figure(federate(from_table(table, label="ill", client="site"), Natural()))
+    _, classes = figure.axes
+    assert [tick.get_text() for tick in classes.get_yticklabels()] == ["no", "yes $x"]
+    assert [tick.get_text() for tick in classes.get_xticklabels()] == ["north", "south"]

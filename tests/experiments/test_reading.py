@@ -162,12 +162,16 @@ def test_their_place_is_taken(own: Path) -> None:
 
 
 def test_rounds_for_reading_and_for_going_on(tmp_path: Path) -> None:
-    """1, 2, 2 again, 4: one who looks sees 1, 2, 4; one who goes on starts behind the first two."""
-    lines = [{"round": 1, "a": 1}, {"round": 2, "a": 2}, {"round": 2, "a": 3}, {"round": 4, "a": 4}]
+    """1, 2, 2 again, 4, half of 5: one who looks sees 1, 2, 4, and so does one who goes on; 7 adds nothing up."""
+    plain = {"seconds": 0.5, "bytes_up": 1, "bytes_down": 1}
+    lines = [{"round": number, "a": a, **plain} for number, a in ((1, 1), (2, 2), (2, 3), (4, 4))]
     file = tmp_path / "rounds.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"round": 5, "co')
     assert [line["a"] for line in reading.rounds(reading.Run(tmp_path, {}))] == [1, 3, 4]
-    assert [line["a"] for line in RunFolder(tmp_path).read_rounds()] == [1, 2]
+    assert [line["a"] for line in RunFolder(tmp_path).read_rounds()] == [1, 3, 4]
+    assert reading.broken(tmp_path) == ()  # the last was being written
+    file.write_text(json.dumps({"round": 7}) + "\nnonsense\n" + json.dumps({"round": True, **plain}) + "\n")
+    assert (RunFolder(tmp_path).read_rounds(), reading.broken(tmp_path)) == ([], (1, 2, 3))
     file.unlink()
     assert RunFolder(tmp_path).read_rounds() == []
     with pytest.raises(FedchordError, match=r"rounds\.jsonl is missing"):

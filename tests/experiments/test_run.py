@@ -356,7 +356,12 @@ def test_lost_rounds_are_told(tmp_path):
     (out / "rounds.jsonl").unlink()
     said: list[str] = []
     runs.resume(out, report=said.append)
-    assert said == [f"{out / 'rounds.jsonl'} has lost rounds 1 to 3; the results are not affected"]
+    lost = "has lost rounds 1 to 2; the metrics are not affected, seconds and bytes count the others only"
+    assert said == [
+        f"{out / 'rounds.jsonl'} lacks rounds; they are done again from round 3 on",
+        f"{out / 'rounds.jsonl'} {lost}",
+    ]
+    assert [line["round"] for line in lines_of(out)] == [3, 4]
 
 
 def test_processes_and_serial_write_the_same(tmp_path):

@@ -331,13 +331,13 @@ def test_a_failing_run_does_not_stop_the_others(tmp_path: Path, fake: FakeRuns) 
     assert "and a second line" in (broken / "error.txt").read_text()
 
 
-def test_a_damaged_summary_is_made_again(tmp_path: Path, fake: FakeRuns) -> None:
+def test_a_damaged_summary_is_run_again(tmp_path: Path, fake: FakeRuns) -> None:
     plan = plan_of()
     study.run(plan, tmp_path, say=ignore)
     damaged = tmp_path / plan.jobs[0].folder / "summary.json"
     damaged.write_text("{")
     assert study.run(plan, tmp_path, say=ignore).done == 1
-    assert json.loads(damaged.read_text()) and (damaged.parent / "summary.damaged").exists()
+    assert json.loads(damaged.read_text()) and fake.asked[-1] == (plan.jobs[0].folder, True)
 
 
 def test_rows_and_columns_can_be_picked(tmp_path: Path, fake: FakeRuns) -> None:

@@ -335,6 +335,7 @@ def test_the_winner_runs_again_to_the_same_numbers(swept, tmp_path):
     again = runs.execute(RunConfig.from_pairs([*words[2:], f"out={tmp_path / 'again'}"]))
     (first,) = [p for p in folder.iterdir() if p.is_dir() and p.name.startswith(f"{settings['method']}-lr-")
                 and f"lr-{float(settings['lr']):g}_seed1_" in p.name]  # fmt: skip
+    assert f"is kept, with its first seed, in {first};" in done.stdout
     before = json.loads((first / "summary.json").read_text())
     assert [again[part] for part in ("metrics", "validation", "per_client")] == [
         before[part] for part in ("metrics", "validation", "per_client")

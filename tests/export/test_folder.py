@@ -305,7 +305,7 @@ def test_a_full_disk_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("fedchord.export.folder.save", full)
-    with pytest.raises(FedchordError, match=r"^export: r/export cannot be written \(No space left on device\)$"):
+    with pytest.raises(FedchordError, match=r"^r/export cannot be written \(No space left on device\)$"):
         export("r")
     assert "export" not in names("r") and not [name for name in names("r") if "partial" in name]
 

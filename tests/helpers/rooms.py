@@ -9,8 +9,8 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[2] / "src" / "fedchord"
 
 LEVELS: list[tuple[str, ...]] = [
-    ("check", "files", "notebook", "paths", "rng"),
-    ("plugins",),
+    ("check", "notebook", "paths", "rng"),
+    ("files", "plugins"),
     ("tensors", "confusion"),
     ("regression",),
     ("metrics",),

@@ -159,6 +159,32 @@ def test_updates_leave_within_the_norm_that_the_owner_sets(tmp_path):
     assert all(torch.equal(wide[name], free[name]) for name in free)
 
 
+def test_a_bounded_update_is_not_weighed_up(tmp_path):
+    """In two phases the server sends the weight; it must not be a way around the bound."""
+    held = node_of(tmp_path / "a", limits=replace(OPEN, clip=0.1))
+    for coefficient, share, words in (
+        (2.0, 0.5, "coefficient must be a number from -1 to 1, got 2.0"),
+        (0.5, 1.5, "share must be a number from 0 to 1, got 1.5"),
+        (float("nan"), 0.5, "coefficient must be a number from -1 to 1, got nan"),
+        (True, 0.5, "coefficient must be a number"),
+    ):
+        with pytest.raises(FedchordError, match=words):
+            held.answer("train", question(coefficient=coefficient, share=share))
+    free = node_of(tmp_path / "b")
+    once, twice = (free.answer("train", question(coefficient=c, share=0.5)).tensors["mix/theta"] for c in (1.0, 2.0))
+    assert torch.equal(twice, 2 * once)
+
+
+def test_questions_for_losses_are_rounds_too(tmp_path):
+    plan = plan_of("aaggff-d", rounds=3)
+    shared = open_run(plan.algorithm, plan.work().task, plan.clients, plan.course).broadcast
+    node = node_of(tmp_path, plan, limits=Limits(rounds=1))
+    node.answer("loss", question(plan, shared))
+    node.answer("train", question(plan, shared))  # the second phase of the same round
+    with pytest.raises(FedchordError, match="at most 1 rounds"):
+        node.answer("loss", question(plan, {name: part + 1 for name, part in shared.items()}))
+
+
 def test_logs_and_metrics_leave_only_where_the_owner_lets_them(tmp_path):
     plan = plan_of("superfed-mm", method__start_round=0)
     shared = open_run(plan.algorithm, plan.work().task, plan.clients, plan.course).broadcast
@@ -228,8 +254,8 @@ def test_a_full_disk_is_a_refusal_and_leaves_nothing_half(tmp_path, monkeypatch)
     def full(*told, **more):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedchord.remote.memory.save_tensors", full)
-    with pytest.raises(FedchordError, match=r"memory: .* cannot be written \(No space left on device\)"):
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(FedchordError, match=r"after-000001.safetensors cannot be written \(No space left on device\)"):
         node.answer("train", question(round=1, counted=0))
     monkeypatch.undo()
     assert node.versions.rounds() == [0] and sorted(node.versions.taken()) == [0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from helpers.invoked import invoke
@@ -92,3 +93,15 @@ def test_bits_of_the_evaluation_on_the_way_are_there(folders):
         assert line["metrics"]["top1"]["mean"] == evaluate(Fitted.of(done)).mean("top1")
         assert line["bytes_up"] == done.bytes_up and line["bytes_down"] == done.bytes_down
         assert torch.tensor(line["shares"]).sum() > 0.999
+
+
+def test_the_global_model_is_used_on_the_server_and_private_ones_are_not_there(folders, tmp_path):
+    rows = tmp_path / "rows.npz"
+    np.savez(rows, x=FEDERATION.columns["x"][:7].numpy())
+    done = invoke("predict", str(folders / "fedavg"), str(rows))
+    assert done.exit_code == 0, done.output
+    known = Fitted.of(simulated(plan_of("fedavg"))).predict(FEDERATION.columns["x"][:7]).labels
+    told = [line.split(",")[1] for line in done.stdout.splitlines() if line[:1].isdigit()]
+    assert told == known
+    out = tmp_path / "exported"
+    assert invoke("export", str(folders / "fedavg"), "--to", str(out)).exit_code == 0 and (out / "predict.py").is_file()

@@ -67,3 +67,13 @@ def test_other_federations_are_other_problems(keys: dict[str, Any]) -> None:
 def test_a_row_is_named_by_what_tells_it_apart() -> None:
     found = groups(run(method="fedprox", method__mu=0.1), run(method="fedprox", method__mu=1), run(seed=4))
     assert rows.labels(found) == ["fedprox, mu=0.1", "fedprox, mu=1", "fedavg"]
+
+
+def test_own_code_is_named_by_its_file_and_by_its_hash_only_where_the_file_has_changed() -> None:
+    one, other = (f"method {letter * 64}" for letter in "ab")
+    mine = run(method="my.py:Mine", code=one, method__mu=1)
+    found = groups(run(), mine, run(method="my.py:Mine", code=one, method__mu=2))
+    assert rows.labels(found) == ["fedavg", "my.py:Mine, mu=1", "my.py:Mine, mu=2"]
+    found = groups(run(), mine, run(method="my.py:Mine", code=other, method__mu=1))
+    names = ["fedavg", "my.py:Mine, code=method aaaaaaaa, mu=1", "my.py:Mine, code=method bbbbbbbb, mu=1"]
+    assert rows.labels(found) == names

@@ -216,9 +216,9 @@ def test_folders_that_are_no_finished_run_are_named(tmp_path: Path) -> None:
     runs, problems = reading.read_all([tmp_path])
     assert [run.folder.name for run in runs] == ["good"]
     assert [problem.removeprefix(str(tmp_path) + "/") for problem in problems] == [
-        "cut: summary.json is damaged",
+        f"cut: summary.json is damaged; make it again with: fedchord resume {tmp_path}/cut",
         f"half: not finished (go on with: fedchord resume {tmp_path}/half)",
-        "strange: summary.json is damaged",
+        f"strange: summary.json is damaged; make it again with: fedchord resume {tmp_path}/strange",
         "toml: config.toml is damaged",
     ]
 

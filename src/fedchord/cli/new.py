@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from fedchord import __version__
-from fedchord.check import FedchordError, require
+from fedchord.check import require
 from fedchord.files import blocked, written
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -51,13 +51,10 @@ def write(kind: str, name: str, to: str | Path = ".") -> list[Path]:
     reason = blocked(place)
     require(not reason, owner, f"{place} cannot be written ({reason})")
     texts = _texts(kind, name, module)
-    try:
-        with written(place) as beside:
-            for path, text in texts.items():
-                (beside / path).parent.mkdir(parents=True, exist_ok=True)
-                (beside / path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FedchordError(f"{owner}: {place} cannot be written ({error.strerror})") from None
+    with written(place) as beside:
+        for path, text in texts.items():
+            (beside / path).parent.mkdir(parents=True, exist_ok=True)
+            (beside / path).write_text(text, encoding="utf-8")
     return [place / path for path in texts]
 
 

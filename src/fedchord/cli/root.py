@@ -49,12 +49,17 @@ def main(arguments: list[str] | None = None) -> None:
             warnings.simplefilter("always", FedchordWarning)
             shown, warnings.showwarning = warnings.showwarning, lambda *told, **more: _warn(shown, *told, **more)
             code = app(args=arguments, prog_name="fedchord", standalone_mode=False)
+            sys.stdout.flush()  # here, where a full disk is told in one line
+    except BrokenPipeError:
+        code = _unheard()
     except FedchordError as error:
         code = _complain(str(error))
     except MISTYPED as error:
         code = _explain(error)
     except OSError as error:
-        code = _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        code = _complain(f"{error.filename or 'output'}: {error.strerror or error}")
+        if not error.filename:
+            _unheard()  # else Python tries once more at its end
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -64,6 +69,12 @@ def _warn(usual: Any, message: Warning | str, category: type[Warning], *told: An
         print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
     else:
         usual(message, category, *told, **more)
+
+
+def _unheard() -> int:
+    """Whoever read the output went away, as head does: nothing more can be said, and nothing is wrong."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _complain(text: str) -> int:

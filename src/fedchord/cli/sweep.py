@@ -117,6 +117,9 @@ def _tell(grid: Grid, folder: Path, metric: str) -> None:
     best = sweep_table.winners(rows, metric)
     for row in best:
         where = f" of {' '.join(row.problem)}" if row.problem else ""
-        typer.echo(f"the best{where} by {metric} on validation rows, once more with its first seed:")
+        kept = next(run.folder for run in row.runs if run.seed == grid.seeds[0])  # a row that wins has all its seeds
+        typer.echo(
+            f"the best{where} by {metric} on validation rows is kept, with its first seed, in {kept}; once more:"
+        )
         typer.echo(f"  {shlex.join(grid.command(row.point))}")
     typer.echo(f"wrote {folder / TABLE}{f' and {folder / PICTURE}' if drawn else ''}")

@@ -5,6 +5,7 @@ Heavy imports stay inside the functions, so that `--help` is quick.
 
 from __future__ import annotations
 
+import io
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -248,13 +249,11 @@ def _write(tensors: dict[str, Tensor], path: Path) -> None:
     """Write tensors as a .pt file, in a new folder if need be."""
     import torch
 
-    from fedchord.check import fail
+    from fedchord.files import write_stream
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(tensors, path)
-    except (OSError, RuntimeError):
-        raise fail(OWNER, f"{path} cannot be written") from None
+    packed = io.BytesIO()  # torch itself does not tell why a disk takes no more
+    torch.save(tensors, packed)
+    write_stream(path, lambda stream: stream.write(packed.getbuffer()))
 
 
 def _print_utility(found: Utilities) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as packed
 from torch import Tensor
 
 from fedchord.check import fail
@@ -48,7 +48,7 @@ def save(federation: Federation, path: Path, ranges: bool = False) -> None:
     """Write the outline of a federation, whole or not at all."""
     told, tensors = _parts(outline(federation, ranges))
     with written(path) as beside:
-        save_file(tensors, beside, metadata={"fedchord": json.dumps(told)})
+        beside.write_bytes(packed(tensors, metadata={"fedchord": json.dumps(told)}))
 
 
 def digest(found: Federation) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedchord.check import require
 from fedchord.data.federation import Federation
+from fedchord.files import write_figure
 from fedchord.notebook import one_line
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def picture_file(owner: str, path: str | Path) -> Path:
 def split_picture(federation: Federation, path: str | Path) -> None:
     """Write a picture of the split: the clients' sizes above, and the classes of each client below."""
     file = picture_file("split_picture", path)
-    split_figure(federation).savefig(file, dpi=150)
+    write_figure(split_figure(federation), file, dpi=150)
 
 
 def split_figure(federation: Federation) -> Figure:
@@ -139,5 +140,7 @@ def _dress(sizes: Axes, classes: Axes, counts: NDArray[np.int64], federation: Fe
     classes.set_xlim(-0.5, len(counts) - 0.5)
     classes.set_ylim(-0.5, federation.classes - 0.5)
     if federation.classes <= _DOT_CLASSES:
-        classes.set_yticks(range(federation.classes))
+        names = federation.class_names or tuple(map(str, range(federation.classes)))
+        ticks: Any = range(federation.classes)
+        classes.set_yticks(ticks, [_short(name) for name in names], parse_math=False)
     classes.set_ylabel("class")

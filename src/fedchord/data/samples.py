@@ -13,6 +13,7 @@ from fedchord.check import require
 from fedchord.data.federation import Federation, prepare
 from fedchord.data.picture import picture_file
 from fedchord.data.statistics import client_sizes, statistics
+from fedchord.files import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +51,7 @@ def samples_picture(federation: Federation, path: str | Path) -> None:
     axis.set_ylabel("class")
     more = f", {len(chosen)} of {federation.classes} classes" if federation.classes > len(chosen) else ""
     axis.set_title(f"{federation.name}: training rows by class{more}", loc="left", fontsize=10)
-    figure.savefig(file, dpi=120)
+    write_figure(figure, file, dpi=120)
 
 
 def _kind(x: Tensor) -> str:
@@ -103,4 +104,4 @@ def sizes_picture(federation: Federation, path: str | Path) -> None:
     axis.set_ylabel("rows")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False)
-    figure.savefig(file, dpi=150)
+    write_figure(figure, file, dpi=150)

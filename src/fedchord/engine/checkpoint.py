@@ -56,14 +56,14 @@ class Checkpoints:
         """Write a checkpoint."""
         save(self.folder, state, memory, self.fingerprint, self.course)
 
-    def load(self, memory: ClientMemory) -> Found | None:
-        """The newest one that is whole, with the clients' states put into `memory`; None if there is none."""
-        return load(self.folder, memory, self.fingerprint, self.course)
+    def load(self, memory: ClientMemory, latest: int | None = None) -> Found | None:
+        """The newest one that is whole, of a round up to `latest`, with the clients' states put into `memory`; None if
+        there is none."""
+        return load(self.folder, memory, self.fingerprint, self.course, latest)
 
 
 def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: str, course: str = "") -> None:
     """Write a checkpoint and drop those that are no longer needed."""
-    folder.mkdir(parents=True, exist_ok=True)
     name = f"round-{state.round:06d}"
     groups = {"broadcast": state.broadcast, "mixing": state.mixing, "server": state.server}
     flat = {f"{group}/{key}": tensor for group, part in groups.items() for key, tensor in part.items()}
@@ -85,10 +85,15 @@ def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: st
     memory.pin(_referred(kept))
 
 
-def load(folder: Path, memory: ClientMemory, fingerprint: str | None = None, course: str = "") -> Found | None:
-    """The newest checkpoint that is whole, with the clients' states put into `memory`; None if there is none."""
+def load(
+    folder: Path, memory: ClientMemory, fingerprint: str | None = None, course: str = "", latest: int | None = None
+) -> Found | None:
+    """The newest checkpoint that is whole, of a round up to `latest` (None: of any), with the clients' states put into
+    `memory`; None if there is none."""
     problems: list[str] = []
     for path in reversed(_rounds(folder)):
+        if latest is not None and path.name > f"round-{latest:06d}":
+            continue
         try:
             return Found(_load(path, memory, fingerprint, course), tuple(problems))
         except _OtherRun:

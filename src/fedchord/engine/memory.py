@@ -6,27 +6,24 @@ refers to is kept until no checkpoint does, so that a run can be resumed from ex
 
 from __future__ import annotations
 
-import errno
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from fedchord.check import FedchordError
-from fedchord.files import written
+from fedchord.files import made_folder, written
 from fedchord.tensors import Tensors, clone
 
 
 def save_tensors(path: Path, state: Tensors, flush: bool = False) -> str:
     """Write a state atomically, with `flush` so that it outlasts a power cut; returns the file's SHA-256."""
     with written(path, flush) as partial:
-        try:
-            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, partial)
-        except SafetensorError as error:  # a full disk, by the library's own name
-            raise OSError(errno.EIO, f"cannot be written ({str(error).rpartition(': ')[2]})", str(path)) from None
+        # written by Python, which tells why a disk takes no more
+        partial.write_bytes(save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}))
         return file_digest(partial)
 
 
@@ -56,7 +53,7 @@ class ClientMemory:
         self._pinned: set[str] = set()
         self._home: Path | None = folder
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            made_folder(folder)
 
     def __len__(self) -> int:
         return len(self._held.keys() | self._files.keys())
@@ -93,8 +90,7 @@ class ClientMemory:
 
     def save(self, home: Path, round: int) -> dict[str, tuple[str, str]]:
         """Write every state not yet on disk; returns client -> (file name, digest) for a checkpoint's manifest."""
-        self._home = self._folder or home
-        self._home.mkdir(parents=True, exist_ok=True)
+        self._home = made_folder(self._folder or home)
         for client in sorted(self._unsaved):
             self._write(client, self._held[client], round)
         self._unsaved.clear()

@@ -3,6 +3,7 @@
 config.toml      every setting; can be run again
 data.safetensors what the data look like and how they were prepared, without a row of them
 rounds.jsonl     one line per round, written as the round ends
+rounds.damaged   what stood in rounds.jsonl when it was found damaged; summary.damaged likewise
 summary.json     the results; written whole at the end, so that its presence means done
 summary-N.json   the results after N rounds, of a run that was made longer since
 checkpoints/     where the run can go on
@@ -14,7 +15,6 @@ tensorboard/     the numbers of the rounds once more, for TensorBoard (log=tenso
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,9 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.lock import LOCK, FolderLock
 from fedchord.experiments.own import fingerprint_of
 from fedchord.experiments.parts import Settings
-from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, ROUNDS, SERVED, SUMMARY, Line
+from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, NOWHERE, ROUNDS, SERVED, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
-from fedchord.files import blocked, renamed, write_text
+from fedchord.files import add_text, blocked, made_folder, renamed, write_text
 from fedchord.synthetic.look import grid
 from fedchord.synthetic.look import write as write_picture
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
@@ -58,8 +58,8 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is done."""
-        return self.summary.is_file()
+        """Whether the run is done, and its results can be read."""
+        return self.summary.is_file() and not reading.damaged(self.path)
 
     @property
     def hint(self) -> str:
@@ -89,6 +89,16 @@ class RunFolder:
             raise FedchordError(f"{self.path}: {told}")
         return RunConfig.from_values(values).with_values(out=str(self.path))
 
+    def read_settings(self) -> RunConfig:
+        """The settings of the run that is here, for whoever uses its models and trains nothing: also where the clients
+        were elsewhere."""
+        values = self.read_values()
+        if values.get("made") != SERVED:
+            return self.read_config()
+        reading.check_layout(self.path)
+        known = {key: value for key, value in values.items() if key not in ("made", "plan", "executor", "weather")}
+        return RunConfig.from_values(known | {"data": NOWHERE, "split": "iid", "out": str(self.path)})
+
     def fingerprint(self, rounds: int | None = None) -> str:
         """The fingerprint of the run that is here; or what it would be with another number of rounds."""
         values = self.read_values() | ({} if rounds is None else {"rounds": rounds})
@@ -102,23 +112,21 @@ class RunFolder:
 
     def done(self) -> int:
         """How many rounds are done: those that are written down, or those of the newest checkpoint."""
-        return max([len(self.read_rounds()), *self.checkpoint_rounds()])
+        return max([line["round"] for line in self.read_rounds()] + self.checkpoint_rounds(), default=0)
 
     def occupy(self) -> None:
         """Make the folder if need be, and lock it."""
         self._new = [part for part in (self.path, *self.path.parents) if not part.exists()]
+        made_folder(self.path)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
-        self.lock.take()
+            self.lock.take()
+        except FedchordError:
+            self._leave()
+            raise
 
     def write_outline(self, federation: Federation, ranges: bool) -> None:
         """Write down what the data look like, with the ranges of numbers if asked."""
-        try:
-            outline.save(federation, self.outline, ranges)
-        except OSError as error:
-            raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
+        outline.save(federation, self.outline, ranges)
 
     def begin(self, config: Settings) -> None:
         """Write down the settings of a run."""
@@ -126,16 +134,17 @@ class RunFolder:
             MADE: "made of objects in Python; fedchord.run(..., resume=True) goes on",
             SERVED: "made by a server whose clients were elsewhere; fedchord serve FED.toml --resume goes on",
         }.get(config.values().get("made", ""), f"fedchord run {self.config} out=ANOTHER_FOLDER runs this again")
-        try:
-            write_text(self.config, f"# {told}\n{config.to_toml()}")
-        except OSError as error:
-            raise FedchordError(f"out: {self.path} cannot be written ({error.strerror})") from None
+        write_text(self.config, f"# {told}\n{config.to_toml()}")
 
     def discard(self) -> None:
         """Take back `occupy` and `begin` when the run could not start; folders that hold anything else stay."""
         for file in (self.config, self.outline):
             file.unlink(missing_ok=True)
         self.lock.give_back()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Take away the folders that were made here and hold nothing."""
         for folder in (self.checkpoints, *self._new):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
@@ -173,8 +182,8 @@ class RunFolder:
     # -- rounds ----------------------------------------------------------------------------------------------------
 
     def read_rounds(self) -> list[Line]:
-        """The rounds from the first on, up to the first line that is missing or damaged."""
-        return reading.unbroken_rounds(self.path)
+        """The rounds whose lines are whole, in order."""
+        return reading.whole_rounds(self.path)
 
     def write_rounds(self, lines: Iterable[Line]) -> None:
         """Replace the rounds by these."""
@@ -182,8 +191,7 @@ class RunFolder:
 
     def add_round(self, line: Line) -> None:
         """Add a round; it is on its way to the disk when this returns."""
-        with self.rounds.open("a") as stream:
-            stream.write(f"{encode(line)}\n")
+        add_text(self.rounds, f"{encode(line)}\n")
 
     # -- results ---------------------------------------------------------------------------------------------------
 
@@ -194,6 +202,12 @@ class RunFolder:
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the results, whole or not at all."""
         write_text(self.summary, json.dumps(summary, indent=1, allow_nan=False) + "\n")
+
+    def keep_damaged(self, file: Path) -> Path:
+        """Give a damaged file another name, under which it is nothing but kept."""
+        kept = file.with_suffix(".damaged")
+        renamed(file, kept)
+        return kept
 
     def put_aside(self) -> None:
         """Keep the results of a run that is to have other rounds as summary-ROUNDS.json; it is no longer finished."""
@@ -224,14 +238,6 @@ class RunFolder:
         """The rounds after which there is a checkpoint."""
         names = [path.name.removeprefix("round-") for path in self.checkpoints.glob("round-*")]
         return sorted(int(name) for name in names if name.isdecimal())
-
-    def drop_unlogged(self, logged: int) -> None:
-        """Remove a checkpoint whose round was not written down: the run was killed between the two.
-
-        The round is computed again, to the same result, so that rounds.jsonl has no gap.
-        """
-        if logged + 1 in self.checkpoint_rounds():
-            shutil.rmtree(self.checkpoints / f"round-{logged + 1:06d}", ignore_errors=True)
 
 
 def _name(values: dict[str, Any]) -> str:

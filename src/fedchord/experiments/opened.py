@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedchord.check import FedchordError
+from fedchord.check import FedchordError, require
 from fedchord.data import outline
 from fedchord.engine import checkpoint
 from fedchord.engine.memory import ClientMemory
@@ -13,6 +13,7 @@ from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.parts import Parts
+from fedchord.experiments.reading import NOWHERE
 
 Report = Callable[[str], None]
 CODE = ("method", "mixing", "server", "model")
@@ -23,7 +24,7 @@ def opened(here: RunFolder, config: RunConfig, report: Report) -> Fitted:
     """The last checkpoint, without a row of the data; they are read where the folder does not tell about them."""
     config.check_code(CODE)
     memory = ClientMemory()
-    found = checkpoint.load(here.checkpoints, memory, config.fingerprint(), config.course())
+    found = checkpoint.load(here.checkpoints, memory, here.fingerprint(), config.course())
     if found is None:
         raise FedchordError(f"{here.path}: has no checkpoint yet")
     for problem in found.problems:
@@ -37,4 +38,5 @@ def opened(here: RunFolder, config: RunConfig, report: Report) -> Fitted:
 
 def with_rows(fitted: Fitted, config: RunConfig) -> Fitted:
     """The same with the rows, read anew: for rules that train before use, and for BatchNorm statistics of a client."""
+    require(config.data != NOWHERE, "run", "the clients' rows and private models are where they are, not here")
     return Fitted(Parts.build(config, "cpu").work, fitted.state, fitted.memory)

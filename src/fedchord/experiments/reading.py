@@ -1,7 +1,7 @@
 """The one reader of run folders: settings, results and rounds, for everything that looks at runs.
 
-A run folder is finished when it holds `summary.json`. Settings are read as plain keys, so that a run made from Python
-with objects of its own is read like any other; only who builds the run again needs a `RunConfig`.
+A run folder is finished when it holds a whole `summary.json`. Settings are read as plain keys, so that a run made from
+Python with objects of its own is read like any other; only who builds the run again needs a `RunConfig`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ MADE = "python"
 """The key `made` of a run whose objects were made in Python."""
 SERVED = "served"
 """The same of a run whose clients were elsewhere."""
+NOWHERE = "outline.npz"
+"""What stands for the data of such a run, of which no row is here."""
 
 TEST, VALIDATION = "test", "validation"
 """The rows that numbers of a summary are about."""
@@ -91,11 +93,7 @@ def read(folder: Path) -> Run:
     run = read_config(folder)
     if not (folder / SUMMARY).exists():
         raise FedchordError(f"{folder}: not finished ({hint(folder)})")
-    summary = read_summary(folder)
-    metrics = summary.get("metrics")
-    if not isinstance(metrics, dict) or not all(isinstance(values, dict) for values in metrics.values()):
-        raise FedchordError(f"{folder}: {SUMMARY} is damaged")
-    return replace(run, summary=summary)
+    return replace(run, summary=read_summary(folder))
 
 
 def read_config(folder: Path) -> Run:
@@ -127,18 +125,31 @@ def read_all(places: Iterable[str | Path]) -> tuple[list[Run], list[str]]:
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """The results of a finished run, in the layout of this version."""
-    summary = _json(folder / SUMMARY)
+    summary = _summary(folder)
     if summary is None:
-        raise FedchordError(f"{folder}: {SUMMARY} is damaged")
+        raise FedchordError(f"{folder}: {SUMMARY} is damaged; make it again with: {_going_on(folder)}")
     _check_layout(folder, summary)
     return summary
 
 
+def damaged(folder: Path) -> bool:
+    """Whether there is a summary that cannot be read."""
+    return (folder / SUMMARY).is_file() and _summary(folder) is None
+
+
+def _summary(folder: Path) -> dict[str, Any] | None:
+    """The results as they are written, in whatever layout; None if they are damaged."""
+    summary = _json(folder / SUMMARY) or {}
+    metrics, clients = summary.get("metrics"), summary.get("per_client", {})
+    whole = isinstance(metrics, dict) and all(isinstance(values, dict) for values in metrics.values())
+    return summary if whole and isinstance(clients, dict) else None
+
+
 def check_layout(folder: Path) -> None:
     """Refuse a folder that a version with another layout wrote; a damaged summary is for its reader to tell."""
-    if not (folder / SUMMARY).exists():
+    if (summary := _summary(folder)) is None:
         check_checkpoints(folder)
-    elif (summary := _json(folder / SUMMARY)) is not None:
+    else:
         _check_layout(folder, summary)
 
 
@@ -180,8 +191,12 @@ def maker(folder: Path) -> str:
 
 def hint(folder: Path) -> str:
     """How to go on with the run of a folder."""
+    return f"go on with: {_going_on(folder)}"
+
+
+def _going_on(folder: Path) -> str:
     ways = {MADE: "fedchord.run(..., resume=True)", SERVED: "fedchord serve FED.toml --resume"}
-    return f"go on with: {ways.get(maker(folder), f'fedchord resume {folder}')}"
+    return ways.get(maker(folder), f"fedchord resume {folder}")
 
 
 # -- rounds --------------------------------------------------------------------------------------------------------
@@ -192,24 +207,44 @@ def rounds(run: Run) -> list[Line]:
     found: dict[int, Line] = {}
     path = run.folder / ROUNDS
     if not path.is_file():
-        raise FedchordError(f"{run.folder}: {ROUNDS} is missing")
+        raise FedchordError(f"{run.folder}: {ROUNDS} is missing; make it again with: {_going_on(run.folder)}")
     lines = _lines(path)
+    last = max((line["round"] for line in lines if line is not None), default=0)
+    cut = last < run.summary.get("rounds", 0)  # of a run that is done, the last line was there
     for number, line in enumerate(lines, 1):
         if line is not None:
             found[line["round"]] = line
-        elif number < len(lines):
-            raise FedchordError(f"{run.folder}: {ROUNDS} is damaged in line {number}")
+        elif number < len(lines) or cut:
+            told = f"{ROUNDS} is damaged in line {number}"
+            raise FedchordError(f"{run.folder}: {told}; make it again with: {_going_on(run.folder)}")
+    if cut:
+        told = f"{ROUNDS} ends with round {last}"
+        raise FedchordError(f"{run.folder}: {told}; make it again with: {_going_on(run.folder)}")
     return [found[number] for number in sorted(found)]
 
 
-def unbroken_rounds(folder: Path) -> list[Line]:
-    """The rounds from the first on, up to the first line that is missing or damaged: where a run can go on."""
-    found: list[Line] = []
-    for line in _lines(folder / ROUNDS):
-        if line is None or line["round"] != len(found) + 1:
-            break
-        found.append(line)
-    return found
+def whole_rounds(folder: Path) -> list[Line]:
+    """The rounds that a run can go on with: those whose lines are whole, in order."""
+    found = {line["round"]: line for line in _lines(folder / ROUNDS) if line is not None and _counted(line)}
+    return [found[number] for number in sorted(found)]
+
+
+def broken(folder: Path) -> tuple[int, ...]:
+    """Which lines of the file of rounds are damaged, from 1; not the last of a run that was killed while writing it."""
+    lines = _lines(folder / ROUNDS)
+    bad = [number for number, line in enumerate(lines, 1) if line is None or not _counted(line)]
+    if bad == [len(lines)] and _summary(folder) is None and not (folder / ROUNDS).read_bytes().endswith(b"\n"):
+        return ()
+    return tuple(bad)
+
+
+def _counted(line: Line) -> bool:
+    """Whether a line has the numbers that a summary adds up."""
+    return all(_is_number(line.get(key)) for key in ("seconds", "bytes_up", "bytes_down"))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _lines(path: Path) -> list[Line | None]:
@@ -224,7 +259,8 @@ def _line(text: str) -> Line | None:
         line = json.loads(text)
     except ValueError:
         return None
-    return line if isinstance(line, dict) and isinstance(line.get("round"), int) else None
+    whole = isinstance(line, dict) and type(line.get("round")) is int and line["round"] > 0
+    return line if whole else None
 
 
 def flat(line: Line, above: str = "") -> dict[str, float]:
@@ -233,6 +269,6 @@ def flat(line: Line, above: str = "") -> dict[str, float]:
     for key, value in line.items():
         if isinstance(value, dict):
             found |= flat(value, f"{above}{key}/")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif _is_number(value):
             found[f"{above}{key}"] = float(value)
     return found

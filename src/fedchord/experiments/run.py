@@ -23,6 +23,7 @@ from fedchord.experiments.loggers import Logger, made
 from fedchord.experiments.own import OwnConfig
 from fedchord.experiments.parts import Parts
 from fedchord.experiments.progress import Progress, Silent, picked
+from fedchord.experiments.repair import finished
 from fedchord.experiments.session import Report, Run
 from fedchord.metrics import Metric, check_kind, register
 from fedchord.synthetic.learn import Judge
@@ -107,7 +108,7 @@ def execute(
     """
     say = report or (progress or Silent()).say
     folder = RunFolder(config.out) if config.out else None
-    if claimed(folder, config, resume) == config.rounds and folder and folder.finished:
+    if claimed(folder, config, resume) == config.rounds and folder and finished(folder):
         say(f"{folder.path} is finished; nothing was changed")
         return folder.read_summary()
     pick_device(config.device)

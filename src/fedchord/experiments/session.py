@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchord import notebook
-from fedchord.check import FedchordError, require
+from fedchord.check import FedchordError, Unwritten, require, warn
 from fedchord.core.round import open_run
 from fedchord.core.rules import SamplesRule, ServerState
 from fedchord.engine.checkpoint import Checkpoints, add_course
@@ -30,6 +30,7 @@ from fedchord.experiments.loggers import Logger, Loggers
 from fedchord.experiments.parts import Parts, headline
 from fedchord.experiments.progress import Progress, Silent
 from fedchord.experiments.reading import Line
+from fedchord.experiments.repair import Standing, finished, lost, name_damage, spans
 from fedchord.experiments.round import Round
 from fedchord.experiments.summary import round_line, summarise
 from fedchord.synthetic.set import drawn
@@ -60,7 +61,8 @@ class Run:
         self.evaluation: Evaluation | None = None
         self._shown = progress or Silent()
         self._say = report or self._shown.say
-        self._loggers = Loggers(loggers, self._say if report or progress else None)
+        self._heard = bool(report or progress)
+        self._loggers = Loggers(loggers, self._say if self._heard else None)
         self._folder = RunFolder(parts.config.out) if parts.config.out else None
         self._every: int = parts.config.choices()["eval_every"]
         marks = (parts.config.fingerprint(), parts.config.course()) if self._folder else ()
@@ -116,18 +118,20 @@ class Run:
         if folder:
             self._occupy(folder)
         try:
-            logged = self._standing()
-            state, memory = self._opened()
+            standing = self._standing()
+            state, memory = self._opened(standing.latest)
             if folder and self._going_on and self._lengthened:
                 change(folder, parts, Fitted(parts.work, state, memory))
                 self._held = parts.config.rounds
-            if folder and self._going_on and folder.finished:
-                self._lines = logged
+            if folder and self._going_on and folder.finished and state.round == parts.config.rounds:
+                self._lines = standing.lines
                 self._read(state, memory)
                 return
             self._shown.begin(parts.algorithm.title, parts.config.rounds, state.round)
             self._loggers.open(lambda: self._facts(state.round))
-            yield from self._rounds(state, memory, logged, asked)
+            yield from self._rounds(state, memory, standing.lines, asked)
+        except Unwritten as error:
+            raise Unwritten(f"{error}; {folder.hint}" if folder else str(error)) from None
         except FedchordError:
             if folder and not self._going_on and not self._lines:
                 folder.discard()
@@ -141,19 +145,26 @@ class Run:
 
     def _occupy(self, folder: RunFolder) -> None:
         """Lock the folder for this stretch, and begin there if it is the first; a finished run is only read."""
-        if self._going_on and folder.finished and not self._lengthened:
+        if self._going_on and finished(folder) and not self._lengthened:
             return
         folder.occupy()
         try:
             if not self._going_on:
                 folder.refuse(self._checkpoints.fingerprint)  # once more: now nobody else can begin there
-                folder.write_outline(self.parts.federation, ranges=self.parts.algorithm.outcome == "samples")
-                folder.begin(self.parts.config)
+                self._begin(folder)
             elif self._lengthened:
                 self._held = claimed(folder, self.parts.config, resume=True)  # once more, for the same reason
                 add_course(folder.checkpoints, folder.fingerprint(), self._checkpoints.course)
         except BaseException:
             folder.lock.give_back()
+            raise
+
+    def _begin(self, folder: RunFolder) -> None:
+        try:
+            folder.write_outline(self.parts.federation, ranges=self.parts.algorithm.outcome == "samples")
+            folder.begin(self.parts.config)
+        except BaseException:
+            folder.discard()
             raise
 
     @property
@@ -169,7 +180,8 @@ class Run:
         pool = parts.staffed(state, self._say)
         last: Round | None = None
         try:
-            self._take_over(logged[: state.round], Fitted(parts.work, state, memory), pool)
+            kept = [line for line in logged if line["round"] <= state.round]
+            self._take_over(kept, Fitted(parts.work, state, memory), pool)
             for result in self._guarded(parts.rounds(pool, state, memory), Fitted(parts.work, state, memory)):
                 last = self._done(result, pool)
                 yield last
@@ -179,13 +191,13 @@ class Run:
         finally:
             pool.close()
 
-    def _opened(self) -> tuple[ServerState, ClientMemory]:
-        """Where the run begins: at its start, or at its newest checkpoint."""
+    def _opened(self, latest: int | None) -> tuple[ServerState, ClientMemory]:
+        """Where the run begins: at its start, or at its newest checkpoint of a round up to `latest`."""
         work = self.parts.work
         if self._reached is not None and self._folder is None:  # iterated before, and nothing was written
             return self._reached.state, self._reached.memory
         memory = ClientMemory(device=work.task.device)
-        found = self._checkpoints.load(memory) if self._folder and self._going_on else None
+        found = self._checkpoints.load(memory, latest) if self._folder and self._going_on else None
         for problem in found.problems if found else ():
             self._say(f"{problem}; going on from the one before")
         if found:
@@ -195,14 +207,19 @@ class Run:
         first = open_run(work.algorithm, work.task, work.federation.num_clients, self.parts.config.plan())
         return first.to(work.task.device), memory
 
-    def _standing(self) -> list[Line]:
-        """The rounds that are written down."""
-        if self._folder is None or not self._going_on:
-            return self._lines
-        self._paced = self._folder.read_values().get("eval_every") == self._every
-        logged = self._folder.read_rounds()
-        self._folder.drop_unlogged(len(logged))
-        return logged
+    def _standing(self) -> Standing:
+        """The rounds that are written down; what is damaged is named."""
+        folder = self._folder
+        if folder is None or not self._going_on:
+            return Standing(self._lines)
+        self._paced = folder.read_values().get("eval_every") == self._every
+        found = Standing.of(folder)
+        if not finished(folder):
+            for line in name_damage(folder, found):
+                self._say(line) if self._heard else warn("run", line)
+            if found.latest is not None:
+                self._say(f"{folder.rounds} lacks rounds; they are done again from round {found.latest + 1} on")
+        return found
 
     def _done(self, result: RoundResult, pool: Executor) -> Round:
         """Everything that follows a round: evaluation, checkpoint, line, warning."""
@@ -277,15 +294,15 @@ class Run:
     def _take_over(self, kept: list[Line], begun: Fitted, pool: Executor) -> None:
         """Take over the lines of the rounds before this session; later ones are computed again."""
         done = begun.state.round
-        if kept and len(kept) == done and self._paced:
+        if kept and kept[-1]["round"] == done and self._paced:
             kept[-1] = settled(kept[-1], self._every, self.parts, begun, pool)
         self._lines = kept
         self._before = kept[-1].get("elapsed", 0.0) if kept else 0.0
         if self._folder and self._going_on:
             self._folder.write_rounds(kept)
-            if len(kept) < done:
-                lost = f"{self._folder.rounds} has lost rounds {len(kept) + 1} to {done}"
-                self._say(f"{lost}; the results are not affected")
+            if gone := lost(kept, done):
+                told = "the metrics are not affected, seconds and bytes count the others only"
+                self._say(f"{self._folder.rounds} has lost rounds {spans(gone)}; {told}")
 
     def _facts(self, done: int) -> dict[str, Any]:
         """What loggers are told at the beginning."""

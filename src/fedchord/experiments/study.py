@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedchord.catalog import METHODS, MIXINGS, SERVERS
-from fedchord.check import FedchordError, require, unknown
+from fedchord.check import FedchordError, Unwritten, require, unknown
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.reading import Run, check_layout, read
 from fedchord.experiments.settings import parse_pairs
 from fedchord.experiments.study_file import Keys, Study, load, parse, seeds_of
-from fedchord.files import blocked
+from fedchord.files import blocked, write_text
 
 if TYPE_CHECKING:
     from fedchord.experiments.progress import Progress
@@ -206,9 +206,6 @@ def _attempt(
     lines: list[str] = []
     try:
         check_layout(folder)
-        if (folder / "summary.json").exists() and not is_readable(folder):
-            (folder / "summary.json").rename(folder / "summary.damaged")
-            say(f"{folder}: summary.json is damaged; it is made again")
         summary = runs.execute(job.config.with_values(out=str(folder)), begun, lines.append, progress)
         for told in lines:
             say(f"  {told}")
@@ -216,11 +213,12 @@ def _attempt(
     except KeyboardInterrupt as stop:
         say(f"  {stop}")
         raise
+    except Unwritten:
+        raise  # nor could the others be written
     except FedchordError as error:
         told = str(error).replace(str(folder), job.folder)
     except Exception as error:  # one broken run must not cost the others; its folder keeps the traceback
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        write_text(folder / "error.txt", traceback.format_exc())
         first = (str(error).strip().splitlines() or [""])[0]
         told = f"{type(error).__name__}: {first} (see {folder}/error.txt)"
     outcome.failed.setdefault(told, []).append(str(job))
@@ -253,12 +251,11 @@ def narrowed(study_plan: Plan, only: Sequence[str]) -> Plan:
 
 def _record(study_plan: Plan, out: Path) -> None:
     """Write down at which scale and with which changes the study was run last, for the table."""
-    out.mkdir(parents=True, exist_ok=True)
     changes = {
         k: v for k, v in study_plan.changes.items() if study_plan.study.scales.get(study_plan.scale, {}).get(k) != v
     }
     record = {"study": study_plan.study.name, "scale": study_plan.scale, "changes": changes}
-    (out / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_text(out / RECORD, json.dumps(record, indent=1) + "\n")
 
 
 def recorded(out: Path) -> tuple[str | None, list[str]]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
-from fedchord.check import FedchordError, one_of, require
+from fedchord.check import one_of, require
 from fedchord.experiments.folder import RunFolder
 from fedchord.export.chosen import Chosen, choose
 from fedchord.export.folder import refused, write_folder
 from fedchord.export.preprocessing import ROWS
 from fedchord.export.to_onnx import check_extra
-from fedchord.files import blocked, written
+from fedchord.files import blocked, write_stream
 
 SUFFIXES = (".pt", ".pth", ".safetensors")
 FORMATS = ("torch", "onnx")
@@ -39,12 +40,7 @@ def export(
         reason = refused(place, replace)
         require(not reason, "export", f"{place} {reason}")
     chosen = choose(folder, client, lines.append)
-    try:
-        told = _file(chosen, place) if single else _folder(chosen, place, format)
-    except (OSError, RuntimeError) as error:  # torch tells of a full disk by the latter
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise FedchordError(f"export: {place} cannot be written ({reason})") from None
-    return [*lines, *told]
+    return [*lines, *(_file(chosen, place) if single else _folder(chosen, place, format))]
 
 
 def _usual(client: int | str | None) -> str:
@@ -68,11 +64,12 @@ def _check(place: Path, single: bool, given: bool, format: str) -> None:
 
 def _file(chosen: Chosen, file: Path) -> list[str]:
     state = chosen.state()
-    with written(file) as partial:
-        if file.suffix == ".safetensors":
-            save_file(state, partial)
-        else:
-            torch.save(state, partial)
+    packed = io.BytesIO()  # written by Python, which tells why a disk takes no more
+    if file.suffix == ".safetensors":
+        packed.write(save(state))
+    else:
+        torch.save(state, packed)
+    write_stream(file, lambda stream: stream.write(packed.getbuffer()))
     count = sum(tensor.numel() for tensor in state.values())
     return [f"wrote {file}: {chosen.words}, {count:,} numbers in {len(state)} tensors"]
 

@@ -47,6 +47,15 @@ def whole(facts: Mapping[str, Any], name: str, owner: str, low: int, high: int) 
     return value
 
 
+def number(facts: Mapping[str, Any], name: str, owner: str, low: float, high: float) -> float:
+    """A finite number among facts."""
+    value = facts.get(name)
+    good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    require(good, owner, f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
+    assert isinstance(value, int | float)
+    return float(value)
+
+
 def check_size(parcel: Parcel, most: int, owner: str) -> None:
     """Refuse a parcel that is larger than any that is expected."""
     found = num_bytes(parcel.tensors)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fedchord.check import fail, require
 from fedchord.engine.memory import load_tensors, save_tensors
-from fedchord.files import write_text
+from fedchord.files import made_folder, write_text
 from fedchord.tensors import Tensors
 
 VERSIONS = 3
@@ -31,12 +31,8 @@ class Versions:
     def __init__(self, folder: Path, fingerprint: str, keep: int = VERSIONS) -> None:
         require(keep >= VERSIONS, OWNER, f"at least {VERSIONS} versions are needed, got {keep}")
         self.folder, self._keep = folder / fingerprint[:16], keep
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for part in (folder, self.folder):
-                os.chmod(part, 0o700)
-        except OSError as error:
-            raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
+        for part in (folder, self.folder):
+            os.chmod(made_folder(part), 0o700)
 
     # -- rounds taken part in --------------------------------------------------------------------------------------
 
@@ -54,6 +50,15 @@ class Versions:
             return {int(round): list(marks) for round, marks in found["taken"].items()}, bool(found["dropped"])
         except (OSError, ValueError, KeyError, AttributeError, TypeError):
             raise fail(OWNER, f"{path} is damaged") from None
+
+    def note(self, round: int, received: str, dropped: bool = False) -> None:
+        """Write down that the client took part in a round, by the hash of what it received."""
+        taken, before = self._ledger()
+        marks = taken.setdefault(round, [])
+        if received in marks and dropped <= before:
+            return
+        marks += [] if received in marks else [received]
+        write_text(self.folder / LEDGER, json.dumps({"taken": taken, "dropped": dropped or before}))
 
     # -- versions --------------------------------------------------------------------------------------------------
 
@@ -76,17 +81,12 @@ class Versions:
 
         Rounds between the two were not counted, so that their versions are of no use. Of the others the oldest go.
         """
-        taken, dropped = self._ledger()
-        marks = taken.setdefault(round, [])
-        marks += [] if received in marks else [received]
+        dropped = self._ledger()[1]
         kept = [known for known in self.rounds() if not counted < known < round]
         spare = [known for known in kept if known not in (counted, round)]
         old = spare[: max(0, len({*kept, round}) - self._keep)]
-        try:
-            save_tensors(self._file(round), own, flush=True)
-            write_text(self.folder / LEDGER, json.dumps({"taken": taken, "dropped": dropped or bool(old)}))
-        except OSError as error:
-            raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
+        save_tensors(self._file(round), own, flush=True)
+        self.note(round, received, dropped or bool(old))
         for known in self.rounds():
             if known in old or counted < known < round:
                 self._file(known).unlink(missing_ok=True)
@@ -98,11 +98,8 @@ class Versions:
 
     def keep_model(self, shared: Tensors, round: int, counted: int) -> None:
         """Keep the last broadcast, with which this client's model is used."""
-        try:
-            save_tensors(self.folder / "model.safetensors", shared)  # it can be sent again
-            write_text(self.folder / "model.json", json.dumps({"round": round, "counted": counted}))
-        except OSError as error:
-            raise fail(OWNER, f"{self.folder} cannot be written ({error.strerror})") from None
+        save_tensors(self.folder / "model.safetensors", shared)  # it can be sent again
+        write_text(self.folder / "model.json", json.dumps({"round": round, "counted": counted}))
 
     def model(self) -> tuple[Tensors, int, int]:
         """The last broadcast, the round after which it was sent, and the client's round that had been counted."""

@@ -23,7 +23,7 @@ from fedchord.evaluation.sweep import measured_lines, tables_of
 from fedchord.experiments.parts import headline
 from fedchord.remote import noise
 from fedchord.remote.audit import IN, OUT, Audit
-from fedchord.remote.checking import check_marks, check_size, check_tensors, signed, whole
+from fedchord.remote.checking import check_marks, check_size, check_tensors, number, signed, whole
 from fedchord.remote.limits import Clip, Limits
 from fedchord.remote.marks import LOSS, REPORT, digest, packed
 from fedchord.remote.memory import NEVER, VERSIONS, Versions
@@ -33,6 +33,8 @@ from fedchord.tensors import Tensors, num_bytes
 
 OWNER = "message"
 SPLITS = ("test", "validation")
+MOST = 1e6
+"""The largest coefficient that a server may ask for."""
 
 
 class Node:
@@ -159,17 +161,22 @@ class Node:
 
     def _train(self, parcel: Parcel) -> Parcel:
         info, kept, counted, received = self._asked(parcel)
-        weights = {name: parcel.facts[name] for name in ("coefficient", "share") if name in parcel.facts}
+        weights = self._weights(parcel)
         upload, own, loss = self.work.run(self.client, parcel.tensors, kept, info)
         self.versions.put(info.round, own, counted, received)
         sent = packed(Upload(upload.mix, upload.carry, upload.mean, self.limits.logged(upload.log)))
-        if weights:
-            sent = weighted(
-                sent, float(weights["coefficient"]), float(weights["share"]), self.work.task.buffers.counters
-            )
+        if weights is not None:
+            sent = weighted(sent, *weights, self.work.task.buffers.counters)
         elif loss is not None:
             sent |= self._told(loss, info.round, received)
         return Parcel({name: tensor.detach() for name, tensor in sent.items()}, signed(self.plan, round=info.round))
+
+    def _weights(self, parcel: Parcel) -> tuple[float, float] | None:
+        """In the second of two phases, by what the upload and its buffers are weighed; a bounded one not up."""
+        if "coefficient" not in parcel.facts:
+            return None
+        most = MOST if self.limits.clip is None else 1.0
+        return number(parcel.facts, "coefficient", OWNER, -most, most), number(parcel.facts, "share", OWNER, 0, 1)
 
     def _told(self, loss: Tensor, round: int, received: str) -> Tensors:
         """The loss of the received model, or what is told in its place."""
@@ -186,6 +193,7 @@ class Node:
         own = work.own(self.client, kept, parcel.tensors)
         visit = Visit(work.task, parcel.tensors, own, info, self.client, stream.size)
         loss = data_loss(work.task, work.algorithm.client.received(visit), stream)
+        self.versions.note(info.round, received)
         return Parcel(self._told(loss, info.round, received), signed(self.plan, round=info.round))
 
     # -- measuring -------------------------------------------------------------------------------------------------

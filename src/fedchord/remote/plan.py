@@ -21,12 +21,11 @@ from fedchord.data.federation import Federation
 from fedchord.engine.work import Work
 from fedchord.experiments import keys
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.reading import NOWHERE
 from fedchord.experiments.settings import flatten
 from fedchord.metrics import check_kind
 
 FORMAT = 1
-NOWHERE = "outline.npz"
-"""What stands for the data in a plan, whose rows are with the nodes."""
 ABOUT_ROWS = (keys.Data, keys.Split, keys.Newcomers, keys.Synthetic, keys.Weathered)
 ROWS = frozenset(keys.key_of(part) for record in ABOUT_ROWS for part in record.__dataclass_fields__.values())
 ELSEWHERE = (ROWS - {"test", "validation"}) | {

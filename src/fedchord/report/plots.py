@@ -22,6 +22,7 @@ from fedchord.check import FedchordError, fail, one_of, unknown
 from fedchord.experiments.columns import COLUMNS
 from fedchord.experiments.reading import ROUNDS, SUMMARY, Run, find, read, read_config
 from fedchord.experiments.reading import rounds as rounds_of
+from fedchord.files import write_figure
 from fedchord.metrics import HIGHER_IS_BETTER
 from fedchord.report.cells import SHARES
 from fedchord.report.rows import Group, group, labels
@@ -63,10 +64,9 @@ def plot(
 
 def save(figure: Figure, to: Path) -> None:
     """Write a figure, with the legends beside it."""
-    to.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
     legends = [legend for axes in figure.axes if (legend := axes.get_legend()) is not None]
-    figure.savefig(to, dpi=150, bbox_inches="tight", bbox_extra_artists=legends or None)
+    write_figure(figure, to, dpi=150, bbox_inches="tight", bbox_extra_artists=legends or None)
 
 
 def curves(

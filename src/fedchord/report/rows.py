@@ -7,6 +7,7 @@ whose settings agree in all that decides the federation are about the same probl
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,9 @@ SIDE_ISSUES = INDIFFERENT | {"seed", "objects"}
 """Run keys that do not tell two rows apart."""
 PROBLEM = ("data", "split", "clients", "newcomers", "noise", "test", "validation")
 """Run keys (with their parameters, such as split.alpha) that decide the problem."""
+CODE = "code"
+"""The run key that holds the hashes of own code; the file itself is named by method, model, ..."""
+HASH = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")
 
 Settings = Mapping[str, Any]
 
@@ -92,9 +96,12 @@ def _written(run: Run) -> float:
 
 
 def differing(groups: Sequence[Group]) -> list[str]:
-    """The run keys, besides the method, in which rows differ."""
+    """The run keys, besides the method, in which rows differ; the hashes of own code only where nothing else does."""
     keys = dict.fromkeys(key for g in groups for key in g.config if key not in SIDE_ISSUES and key != "method")
-    return [key for key in keys if len({_text({key: g.config.get(key)}) for g in groups}) > 1]
+    found = [key for key in keys if len({_text({key: g.config.get(key)}) for g in groups}) > 1]
+    plain = [key for key in found if key != CODE]
+    named = {_text({key: g.config.get(key) for key in ("method", *plain)}) for g in groups}
+    return plain if len(named) == len(groups) else found
 
 
 def differing_problems(groups: Sequence[Group]) -> list[str]:
@@ -115,6 +122,8 @@ def labels(groups: Sequence[Group]) -> list[str]:
 def value(g: Group, key: str) -> str:
     """A run key of a row as it is printed."""
     found = g.config.get(key)
+    if key == CODE:
+        return HASH.sub(r"\1", word(found))
     return "all" if key == "cohort" and canonical(key, found) == "all" else word(found)
 
 

@@ -16,6 +16,7 @@ from fedchord.check import require
 from fedchord.data import SOURCES, Federation, data_root, split_picture, status
 from fedchord.data.official.facts import FACTS
 from fedchord.data.samples import samples_picture, sizes_picture
+from fedchord.files import made_folder
 from fedchord.report import sample_words, words
 
 COLUMNS = {
@@ -159,7 +160,7 @@ def show_split(federation: Federation, picture: Path | None, samples: Path | Non
     """What is known about a split, its picture, and one of examples."""
     files = check_pictures(picture, samples)
     for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        made_folder(file.parent)
     if picture is not None:
         classed = federation.columns["y"].ndim == 1 and not federation.regression
         (split_picture if classed else sizes_picture)(federation, picture)

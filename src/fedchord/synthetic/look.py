@@ -9,7 +9,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from fedchord.check import fail, require
+from fedchord.check import require
 from fedchord.files import written
 from fedchord.synthetic.set import OWNER, SyntheticSet, to_image
 
@@ -73,9 +73,6 @@ def write(picture: Tensor | Image.Image, path: str | Path) -> Path:
     file = Path(path)
     require(file.suffix == ".png", OWNER, f"the picture must end in .png, got {str(file)!r}")
     image = picture if isinstance(picture, Image.Image) else to_image(picture)
-    try:
-        with written(file) as partial:
-            image.save(partial, format="PNG")
-    except OSError as error:
-        raise fail(OWNER, f"{file} cannot be written ({error.strerror})") from None
+    with written(file) as partial:
+        image.save(partial, format="PNG")
     return file

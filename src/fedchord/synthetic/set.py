@@ -165,12 +165,9 @@ def save(made: SyntheticSet, path: str | Path) -> Path:
     """Write an .npz file with x, y, low, high and classes, whole or not at all."""
     file = Path(path)
     require(file.suffix == ".npz", OWNER, f"the file must end in .npz, got {str(file)!r}")
-    try:
-        with written(file) as partial, partial.open("wb") as stream:
-            low, high = (np.asarray(bound) for bound in (made.low, made.high))
-            np.savez_compressed(stream, x=made.x.numpy(), y=made.y.numpy(), low=low, high=high, classes=made.classes)
-    except OSError as error:
-        raise fail(OWNER, f"{file} cannot be written ({error.strerror})") from None
+    low, high = (np.asarray(bound) for bound in (made.low, made.high))
+    with written(file) as partial, partial.open("wb") as stream:
+        np.savez_compressed(stream, x=made.x.numpy(), y=made.y.numpy(), low=low, high=high, classes=made.classes)
     return file
 
 
@@ -231,15 +228,17 @@ def _shown(array: Tensor) -> str:
 
 
 def save_pictures(made: SyntheticSet, folder: str | Path) -> int:
-    """Write one PNG per sample, FOLDER/CLASS/NUMBER.png, as image-folder readers expect; returns how many."""
+    """Write one PNG per sample, FOLDER/CLASS/NUMBER.png, as image-folder readers expect; returns how many.
+
+    The folder is whole or not there; one that holds anything is refused.
+    """
     root, pixels, digits = Path(folder), made.pixels(), len(str(made.classes - 1))
-    for row, (picture, label) in enumerate(zip(pixels, made.y.tolist(), strict=True)):
-        place = root / f"{label:0{digits}d}"
-        try:
+    require(not root.is_dir() or not any(root.iterdir()), OWNER, f"{root} is not empty; choose another folder")
+    with written(root, flush=False) as beside:
+        for row, (picture, label) in enumerate(zip(pixels, made.y.tolist(), strict=True)):
+            place = beside / f"{label:0{digits}d}"
             place.mkdir(parents=True, exist_ok=True)
             to_image(picture).save(place / f"{row % made.spc:04d}.png")
-        except OSError as error:
-            raise fail(OWNER, f"{place} cannot be written ({error.strerror})") from None
     return len(pixels)
 
 

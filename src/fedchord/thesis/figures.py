@@ -6,6 +6,7 @@ A figure is written as a picture and, beside it, a CSV file with the numbers beh
 from __future__ import annotations
 
 import csv
+import io
 import math
 import shlex
 import textwrap
@@ -18,6 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from fedchord.check import fail, unknown
 from fedchord.experiments import study
+from fedchord.files import write_figure, write_text
 from fedchord.report.plots import SUFFIXES
 from fedchord.report.study_table import told
 from fedchord.thesis import figure_data, figure_draw, figure_fair, figure_land, studies
@@ -194,14 +196,13 @@ def _asked(plan: Plan, only: Sequence[str], usual: Sequence[str]) -> list[str]:
 
 def save(drawn: Drawing, to: Path) -> tuple[Path, Path]:
     """Write the picture, and its numbers beside it as CSV."""
-    to.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(drawn.figure)
-    drawn.figure.savefig(to, dpi=150)
-    table = to.with_suffix(".csv")
-    with table.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(drawn.heads)
-        writer.writerows([_plain(value) for value in row] for row in drawn.rows)
+    write_figure(drawn.figure, to, dpi=150)
+    table, text = to.with_suffix(".csv"), io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(drawn.heads)
+    writer.writerows([_plain(value) for value in row] for row in drawn.rows)
+    write_text(table, text.getvalue())
     return to, table
 
 

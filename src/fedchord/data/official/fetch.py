@@ -8,7 +8,6 @@ as it was. A download that was interrupted begins anew with the file it was at; 
 from __future__ import annotations
 
 import lzma
-import os
 import shutil
 import sys
 import tarfile
@@ -22,6 +21,7 @@ from typing import IO, Any
 from fedchord.check import fail, require
 from fedchord.data.official.facts import Download
 from fedchord.data.official.verify import checksum
+from fedchord.files import made_folder, renamed
 
 STAGE = ".downloads"
 TIMEOUT = 60.0
@@ -54,17 +54,22 @@ def get(
         if there:
             yield there
             continue
-        stage = root / STAGE
-        stage.mkdir(parents=True, exist_ok=True)
-        fetched = retrieve(owner, item, stage)
-        if item.top is None:
-            place_file(owner, fetched, root / item.place)
-        else:
-            place_archive(owner, fetched, item, root)
-            fetched.unlink()
+        try:
+            fetched = retrieve(owner, item, made_folder(root / STAGE))
+            if item.top is None:
+                place_file(owner, fetched, root / item.place)
+            else:
+                place_archive(owner, fetched, item, root)
+                fetched.unlink()
+        finally:
+            _tidy(root / STAGE)
         checked = "its checksum is the published one" if item.checksum else "no checksum is published to check it by"
         yield f"{item.place}: downloaded; {checked}"
-    stage = root / STAGE
+    _tidy(root / STAGE)
+
+
+def _tidy(stage: Path) -> None:
+    """Take the folder of downloads away, if nothing is in it."""
     if stage.is_dir() and not any(stage.iterdir()):
         stage.rmdir()
 
@@ -155,13 +160,13 @@ class _Bar:
 def place_file(owner: str, fetched: Path, place: Path) -> None:
     """Move a file to its place in one step."""
     require(not place.is_dir(), owner, f"{place} is a folder; a file belongs there")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(fetched, place)
+    made_folder(place.parent)
+    renamed(fetched, place)
 
 
 def place_archive(owner: str, archive: Path, item: Download, root: Path) -> None:
     """Unpack an archive beside its place, then exchange the folders."""
-    aside = Path(tempfile.mkdtemp(prefix=f".{owner}.", dir=root))
+    aside = Path(tempfile.mkdtemp(prefix=f".{owner}.", dir=made_folder(root)))
     try:
         made, place = aside / "new", root / item.place
         try:
@@ -172,7 +177,7 @@ def place_archive(owner: str, archive: Path, item: Download, root: Path) -> None
             raise
         inner = made / item.top if item.top else made
         require(inner.is_dir(), owner, f"{archive.name} holds no folder {item.top}")
-        place.parent.mkdir(parents=True, exist_ok=True)
+        made_folder(place.parent)
         if place.exists():
             place.rename(aside / "old")
         inner.rename(place)
