@@ -26,7 +26,8 @@ POLL = 0.5
 LOST = "lost"
 LOOK = 2.0
 """Seconds between two looks at who is here while answers are waited for."""
-HELLO = 20.0
+HELLO = 120.0
+"""Seconds that a node has to say who it is; nobody waits for it meanwhile."""
 SLACK = 300.0
 """Seconds that a message outlives its deadline: clocks of nodes may be wrong by so much."""
 
