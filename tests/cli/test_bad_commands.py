@@ -29,8 +29,8 @@ run data=none.csv -> data: none.csv: no such file
 run data=none.npz -> data: none.npz: no such file
 run data=../in/FILE -> unknown data set '../in/FILE'
 run data=mnist -> mnist:
-run data=mnist data.root=x -> mnist: x does not exist; set FEDCHORD_DATA or data.root to the folder that
-run data.root=3 data=mnist -> mnist: 3 does not exist; set FEDCHORD_DATA or data.root to the folder that
+run data=mnist data.root=x -> mnist: x does not exist; fedchord data get mnist, or set FEDCHORD_DATA
+run data.root=3 data=mnist -> mnist: 3 does not exist; fedchord data get mnist, or set FEDCHORD_DATA
 run data.skip_damaged=true -> run: data.skip_damaged is for data of many files (isic, speechcommands,
 run data.skip_damaged=maybe -> run: data.skip_damaged must be true or false, got 'maybe'
 run augment=true -> run: augment is for isic, tinyimagenet, got data=digits

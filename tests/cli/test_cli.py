@@ -187,7 +187,7 @@ def test_data(fedchord, tmp_path):
 
 # -- mistakes ------------------------------------------------------------------------------------------------------
 
-ABSENT = "does not exist; set FEDCHORD_DATA or data.root to the folder that holds mnist/\n"
+ABSENT = "does not exist; fedchord data get mnist, or set FEDCHORD_DATA or data.root to the folder that holds mnist/\n"
 MISTAKES = {
     "run method=fedpox": "error: unknown method 'fedpox'; did you mean 'fedprox'? (known: ",
     "run data=mnits": "error: unknown data set 'mnits'; did you mean 'mnist'? (known: ",

@@ -151,12 +151,23 @@ def test_get_then_check(run, server, tmp_path, monkeypatch):
     assert code == 0
     assert "  licence: CC BY-SA 3.0\n" in out
     assert out.count(": downloaded; its checksum is the published one\n") == 4
-    assert out.endswith(f"complete in {tmp_path / 'data/mnist'}; fedchord data check mnist counts the rows\n")
+    assert out.endswith(
+        f"every expected file is in {tmp_path / 'data/mnist'}; fedchord data check mnist counts the rows\n"
+    )
     assert {place: (tmp_path / "data" / place).read_bytes() for place in files} == files
     assert "verdict: the official files by their checksums (original)" in run("check", "mnist")[1]
     assert "is there already, with the published checksum" in run("get", "mnist")[1]
+    labels = tmp_path / "data/mnist/t10k-labels-idx1-ubyte.gz"
+    unpacked = gzip.decompress(labels.read_bytes())
+    known = {"mnist/t10k-labels-idx1-ubyte.gz": f"md5:{hashlib.md5(unpacked, usedforsecurity=False).hexdigest()}"}
+    monkeypatch.setitem(FACTS, "mnist", replace(FACTS["mnist"], unpacked=known))
+    labels.write_bytes(gzip.compress(unpacked, 1, mtime=7))  # both commands say the same of it
+    for command in ("get", "check"):
+        assert "the official content, packed anew\n" in run(command, "mnist")[1]
     (tmp_path / "data/mnist/t10k-labels-idx1-ubyte.gz").write_bytes(b"mine")
-    with pytest.raises(FedchordError, match=r"is there already and not the official file; --replace takes it away$"):
+    with pytest.raises(
+        FedchordError, match=r"is there already, not the official file by its MD5 sum; --replace takes it away$"
+    ):
         run("get", "mnist")
     assert run("get", "mnist", "--replace")[0] == 0
     assert (tmp_path / "data/mnist/t10k-labels-idx1-ubyte.gz").read_bytes() == files["mnist/t10k-labels-idx1-ubyte.gz"]
@@ -231,7 +242,9 @@ def test_get_cifar_again(run, server, tmp_path, monkeypatch):
     code, out = run("get", "cifar100")
     assert code == 0 and "cifar-100-python is there already, with the published checksums of its files\n" in out
     (tmp_path / "data/cifar-100-python/test").write_bytes(b"a subset")
-    with pytest.raises(FedchordError, match=r"test is there already and not the official file; --replace takes it"):
+    with pytest.raises(
+        FedchordError, match=r"test is there already, not the official file by its MD5 sum; --replace takes it"
+    ):
         run("get", "cifar100")
 
 

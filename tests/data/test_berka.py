@@ -284,7 +284,8 @@ def test_missing_tables(tmp_path: Path, name: str) -> None:
     with pytest.raises(FedchordError) as error:
         load(name, tmp_path)
     assert str(error.value) == (
-        f"{name}: missing berka/order.asc, berka/trans.asc in {tmp_path}; get them from {SOURCES[name].home} "
+        f"{name}: missing berka/order.asc, berka/trans.asc in {tmp_path}; fedchord data get {name}, or get them "
+        f"from {SOURCES[name].home} "
         f"and put the files into {tmp_path / 'berka'}"
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fedchord.check import FedchordError
-from fedchord.data.official.facts import Download
+from fedchord.data.official.facts import Download, Facts
 from fedchord.data.official.fetch import STAGE, _Bar, get, unpack
 
 
@@ -162,7 +162,10 @@ def test_what_is_there_is_not_overwritten(server, root):
     (root / "set").mkdir(parents=True)
     (root / "set/a").write_bytes(b"mine")
     message = refused("set", (item,), root)
-    assert message == f"set: {root / 'set/a'} is there already and not the official file; --replace takes it away"
+    assert (
+        message
+        == f"set: {root / 'set/a'} is there already, not the official file by its SHA256 sum; --replace takes it away"
+    )
     assert (root / "set/a").read_bytes() == b"mine" and server.asked == []
     (server.folder / "a").write_bytes(b"broken")
     refused("set", (item,), root, replace=True)
@@ -206,12 +209,13 @@ def test_a_folder_that_is_there(server, root):
     assert lines[1].startswith("other/b: downloaded") and (root / "set/mine").read_bytes() == b"mine"
     known = {"set/one.txt": sha(MEMBERS["./top/one.txt"])}
     told = f"set: {root / 'set/one.txt'} is missing in a folder that is there already; --replace takes it away"
-    assert refused("set", (item,), root, checksums=known) == told
+    assert refused("set", (item,), root, facts=Facts(checksums=known)) == told
     (root / "set/one.txt").write_bytes(b"another")
-    told = f"set: {root / 'set/one.txt'} is there already and not the official file; --replace takes it away"
-    assert refused("set", (item,), root, checksums=known) == told
+    differs = "is there already, not the official file by its SHA256 sum; --replace takes it away"
+    told = f"set: {root / 'set/one.txt'} {differs}"
+    assert refused("set", (item,), root, facts=Facts(checksums=known)) == told
     (root / "set/one.txt").write_bytes(MEMBERS["./top/one.txt"])
-    lines = list(get("set", (item,), root, checksums=known))
+    lines = list(get("set", (item,), root, facts=Facts(checksums=known)))
     assert lines == ["set is there already, with the published checksums of its files"]
     assert (root / "set/mine").read_bytes() == b"mine"
     (root / "other/b").unlink()

@@ -150,7 +150,8 @@ def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FedchordError) as error:
         load("heart", tmp_path)
     assert str(error.value) == (
-        f"heart: missing heart_disease/processed.va.data in {tmp_path}; get it from {SOURCES['heart'].home} "
+        f"heart: missing heart_disease/processed.va.data in {tmp_path}; fedchord data get heart, or get it from "
+        f"{SOURCES['heart'].home} "
         f"and put the files into {tmp_path / 'heart_disease'}"
     )
 

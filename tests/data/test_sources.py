@@ -240,14 +240,15 @@ def test_qmnist_with_other_columns(tmp_path):
 def test_missing_files_root_and_names(tmp_path):
     with pytest.raises(FedchordError) as error:
         load("mnist", tmp_path / "none")
-    hint = "set FEDCHORD_DATA or data.root to the folder that holds mnist/"
+    hint = "fedchord data get mnist, or set FEDCHORD_DATA or data.root to the folder that holds mnist/"
     assert str(error.value) == f"mnist: {tmp_path / 'none'} does not exist; {hint}"
     put_mnist(tmp_path)
     (tmp_path / "mnist/t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(FedchordError) as error:
         load("mnist", tmp_path)
     assert str(error.value) == (
-        f"mnist: missing mnist/t10k-labels-idx1-ubyte.gz in {tmp_path}; get it from {SOURCES['mnist'].home} "
+        f"mnist: missing mnist/t10k-labels-idx1-ubyte.gz in {tmp_path}; fedchord data get mnist, or get it from "
+        f"{SOURCES['mnist'].home} "
         f"and put the files into {tmp_path / 'mnist'}"
     )
     with pytest.raises(FedchordError, match=r"missing mnist/t10k-labels-idx1-ubyte.gz"):

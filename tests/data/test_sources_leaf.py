@@ -243,7 +243,10 @@ def test_damaged_and_missing_json(tmp_path):
         load("femnist", tmp_path)
     (tmp_path / "femnist/train/c.json").unlink()
     (tmp_path / "femnist/test/all.json").rename(tmp_path / "femnist/test/all.txt")
-    with pytest.raises(FedchordError, match=r"^femnist: missing femnist/test/\*.json in .*; get it from https"):
+    with pytest.raises(
+        FedchordError,
+        match=r"^femnist: missing femnist/test/\*.json in .*; fedchord data get femnist, or get it from https",
+    ):
         load("femnist", tmp_path)
     assert not any((tmp_path / "cache").iterdir())  # nothing half done is left behind
 

@@ -17,9 +17,9 @@ from fedchord.data import outline as outlines
 from fedchord.experiments.config import RunConfig
 from fedchord.remote.agree import agree
 from fedchord.remote.agreed import make_plan
+from fedchord.remote.checking import fits
 from fedchord.remote.facts import Facts, facts_of, lines, read_facts
 from fedchord.remote.init import init
-from fedchord.remote.node import fits
 from fedchord.remote.plan import Plan
 from fedchord.remote.rows import own_rows
 from fedchord.remote.settings import Party, read_fed, read_party

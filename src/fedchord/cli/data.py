@@ -127,13 +127,13 @@ def get(
     if not facts.downloads:
         typer.echo(f"  it cannot be downloaded by a command: {way_to_get(source, place)}")
         raise typer.Exit(2)
-    for line in fetch(name, facts.downloads, place, replace, facts.checksums):
+    for line in fetch(name, facts.downloads, place, replace, facts):
         typer.echo(f"  {line}")
     missing = source.missing(place)
     if missing:
         typer.echo(f"  still missing: {', '.join(missing)}; see {source.home}; --replace fetches all of it anew")
         raise typer.Exit(2)
-    typer.echo(f"  complete in {place / source.folder}; fedchord data check {name} counts the rows")
+    typer.echo(f"  every expected file is in {place / source.folder}; fedchord data check {name} counts the rows")
 
 
 def show(

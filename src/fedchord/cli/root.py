@@ -20,6 +20,7 @@ from fedchord.cli.join import join
 from fedchord.cli.plot import plot
 from fedchord.cli.predict import predict
 from fedchord.cli.rehearse import rehearse
+from fedchord.cli.report import report
 from fedchord.cli.run import resume, run
 from fedchord.cli.serve import serve
 from fedchord.cli.sweep import sweep
@@ -163,6 +164,7 @@ app.command()(export)
 app.command()(table)
 app.command()(compare)
 app.command()(plot)
+app.command()(report)
 app.command()(figure)
 app.command(context_settings=SETTINGS)(rehearse)
 app.command()(serve)

@@ -15,7 +15,6 @@ import typer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedchord.data import Federation
     from fedchord.experiments.config import RunConfig
     from fedchord.synthetic.set import SyntheticSet
     from fedchord.synthetic.utility import Utilities
@@ -57,6 +56,7 @@ def show(
     """
     from fedchord.experiments.folder import RunFolder
     from fedchord.synthetic import look
+    from fedchord.synthetic.quality import real_beside
 
     panels: dict[str, Any] = {}
     first = None
@@ -220,16 +220,6 @@ def _title(config: RunConfig, taken: dict[str, Any]) -> str:
     alpha = "" if config.split_alpha is None else f" alpha {config.split_alpha:g}"
     names = [config.method, f"{config.method}{alpha}", f"{config.method}{alpha} seed {config.seed}"]
     return next((name for name in names if name not in taken), f"{names[-1]} ({len(taken) + 1})")
-
-
-def real_beside(federation: Federation, made: SyntheticSet) -> SyntheticSet:
-    """As many real training rows, as a set."""
-    from fedchord import rng
-    from fedchord.synthetic.quality import pick
-    from fedchord.synthetic.set import SyntheticSet
-
-    real = pick(federation, made.spc, rng.key(0, "real row"))
-    return SyntheticSet(real.x, real.y, real.low, real.high, made.classes, "real rows")
 
 
 def _data(place: Path, pairs: list[str]) -> RunConfig | None:

@@ -61,10 +61,9 @@ class Source:
 
     def absent(self, root: Path, files: list[str]) -> FedchordError:
         """The error for missing files: which, where from and where to."""
-        where = (
-            f"get {'it' if len(files) == 1 else 'them'} from {self.home} and put the files into {root / self.folder}"
-        )
-        return fail(self.name, f"missing {', '.join(files)} in {root}; {where}")
+        them = "it" if len(files) == 1 else "them"
+        where = f"or get {them} from {self.home} and put the files into {root / self.folder}"
+        return fail(self.name, f"missing {', '.join(files)} in {root}; fedchord data get {self.name}, {where}")
 
     def origin(self, rows: int, holdout: int) -> str:
         """A sentence that tells whether the files hold the whole data set."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import fedchord
 from fedchord.check import fail, require
+from fedchord.data.federation import Federation
 from fedchord.remote.parcel import Parcel
 from fedchord.remote.plan import Plan
 from fedchord.tensors import Tensors, num_bytes
@@ -87,3 +88,25 @@ def check_tensors(
 
 def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+
+
+def fits(plan: Plan, client: int, rows: Federation) -> None:
+    """Refuse rows that are not what the plan says of this client."""
+    known = plan.outline
+    require(0 <= client < plan.clients, "node", f"there is no client {client}, only {plan.clients} from 0")
+    name = known.client_names[client]
+    if rows.num_clients != plan.clients:
+        raise fail("node", f"{rows.name} has {rows.num_clients} clients, the plan has {plan.clients}")
+    others = [part for part in range(plan.clients) if part != client and len(rows.train[part])]
+    require(not others, "node", f"holds rows of client {others[0] if others else ''} besides those of {name}")
+    for column, like in known.columns.items():
+        there = column in rows.columns
+        require(there, "node", f"the rows of {name} lack the column {column}")
+        found = rows.columns[column]
+        same = found.shape[1:] == like.shape[1:] and found.dtype == like.dtype
+        told = f"{found.dtype} {tuple(found.shape[1:])}, the plan says {like.dtype} {tuple(like.shape[1:])}"
+        require(same, "node", f"the rows of {name} have {column} of {told}".replace("torch.", ""))
+    require(rows.classes == known.classes, "node", f"{rows.classes} classes, the plan says {known.classes}")
+    for part in ("train", "validation", "test"):
+        here, there_ = len(rows.part(part)[client]), int(known.part(part).sizes[client])
+        require(here == there_, "node", f"{name} has {here} {part} rows, the plan says {there_}")

@@ -15,7 +15,7 @@ from fedchord.check import FedchordError
 from fedchord.data import outline as outlines
 from fedchord.files import blocked
 from fedchord.remote import certificates
-from fedchord.remote.node import fits
+from fedchord.remote.checking import fits
 from fedchord.remote.plan import Plan
 from fedchord.remote.reach import listening, reach
 from fedchord.remote.rows import own_rows

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedchord.check import FedchordError, fail, require
+from fedchord.check import FedchordError, require
 from fedchord.core.local import data_loss
 from fedchord.core.round import open_run, round_info
 from fedchord.core.rules import LINE, RoundInfo, ServerState, Upload, Visit
@@ -23,7 +23,7 @@ from fedchord.evaluation.sweep import measured_lines, tables_of
 from fedchord.experiments.parts import headline
 from fedchord.remote import noise
 from fedchord.remote.audit import IN, OUT, Audit
-from fedchord.remote.checking import check_marks, check_size, check_tensors, number, signed, whole
+from fedchord.remote.checking import check_marks, check_size, check_tensors, fits, number, signed, whole
 from fedchord.remote.limits import Clip, Limits
 from fedchord.remote.marks import LOSS, REPORT, digest, packed
 from fedchord.remote.memory import NEVER, VERSIONS, Versions
@@ -286,25 +286,3 @@ def weighted(sent: Tensors, coefficient: float, share: float, counters: Tensor) 
             counts = counters if counters.shape == tensor.shape else torch.zeros_like(tensor, dtype=torch.bool)
             found[name] = torch.where(counts, tensor, tensor * share)
     return found
-
-
-def fits(plan: Plan, client: int, rows: Federation) -> None:
-    """Refuse rows that are not what the plan says of this client."""
-    known = plan.outline
-    require(0 <= client < plan.clients, "node", f"there is no client {client}, only {plan.clients} from 0")
-    name = known.client_names[client]
-    if rows.num_clients != plan.clients:
-        raise fail("node", f"{rows.name} has {rows.num_clients} clients, the plan has {plan.clients}")
-    others = [part for part in range(plan.clients) if part != client and len(rows.train[part])]
-    require(not others, "node", f"holds rows of client {others[0] if others else ''} besides those of {name}")
-    for column, like in known.columns.items():
-        there = column in rows.columns
-        require(there, "node", f"the rows of {name} lack the column {column}")
-        found = rows.columns[column]
-        same = found.shape[1:] == like.shape[1:] and found.dtype == like.dtype
-        told = f"{found.dtype} {tuple(found.shape[1:])}, the plan says {like.dtype} {tuple(like.shape[1:])}"
-        require(same, "node", f"the rows of {name} have {column} of {told}".replace("torch.", ""))
-    require(rows.classes == known.classes, "node", f"{rows.classes} classes, the plan says {known.classes}")
-    for part in ("train", "validation", "test"):
-        here, there_ = len(rows.part(part)[client]), int(known.part(part).sizes[client])
-        require(here == there_, "node", f"{name} has {here} {part} rows, the plan says {there_}")

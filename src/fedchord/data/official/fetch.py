@@ -14,13 +14,14 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace as with_changed
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from fedchord.check import fail, require
-from fedchord.data.official.facts import Download
-from fedchord.data.official.verify import checksum
+from fedchord.data.official.facts import Download, Facts
+from fedchord.data.official.verify import OFFICIAL, REPACKED, state_of
 from fedchord.files import made_folder, renamed
 
 STAGE = ".downloads"
@@ -41,16 +42,16 @@ def get(
     downloads: tuple[Download, ...],
     root: Path,
     replace: bool = False,
-    checksums: Mapping[str, str] | None = None,
+    facts: Facts | None = None,
 ) -> Iterator[str]:
     """Fetch what is not there yet, and tell of each file what was done.
 
     What is there already stays as it is, unless `replace` is true. One that differs from its published checksum is an
-    error; where there is nothing to check it by, that is said, and the others are fetched. `checksums` are those of
-    files in archives, by their places.
+    error; where there is nothing to check it by, that is said, and the others are fetched. `facts` have the checksums
+    of files in archives and of unpacked ones, by their places.
     """
     for item in downloads:
-        there = "" if replace else _there(owner, item, root, checksums or {})
+        there = "" if replace else _there(owner, item, root, facts or Facts())
         if there:
             yield there
             continue
@@ -74,22 +75,26 @@ def _tidy(stage: Path) -> None:
         stage.rmdir()
 
 
-def _there(owner: str, item: Download, root: Path, checksums: Mapping[str, str]) -> str:
+def _there(owner: str, item: Download, root: Path, facts: Facts) -> str:
     """What to say of what is in the place already, nothing if it is empty; what is not official is an error."""
     place = root / item.place
     if not place.exists():
         return ""
     kind = "file" if item.top is None else "folder"
     require(place.is_file() == (kind == "file"), owner, f"{place} is there already and no {kind}; take it away")
-    inside = {at: value for at, value in checksums.items() if at.startswith(f"{item.place}/")}
+    inside = {at: value for at, value in facts.checksums.items() if at.startswith(f"{item.place}/")}
     known = inside if kind == "folder" else {item.place: item.checksum} if item.checksum else {}
-    for at, published in known.items():
+    repacked = ""
+    for at in known:
         file = root / at
-        told = "there already and not the official file; --replace takes it away"
         require(file.is_file(), owner, f"{file} is missing in a folder that is there already; --replace takes it away")
-        require(checksum(file, published) == published, owner, f"{file} is {told}")
+        state, told = state_of(file, at, with_changed(facts, checksums=known))
+        good = state in (OFFICIAL, REPACKED)
+        require(good, owner, f"{file} is there already, {told}; --replace takes it away")
+        repacked = told if state == REPACKED else repacked
     if known:
-        return f"{item.place} is there already, with the published checksum{'' if kind == 'file' else 's of its files'}"
+        sums = f"the published checksum{'' if kind == 'file' else 's of its files'}"
+        return f"{item.place} is there already, {repacked or f'with {sums}'}"
     return f"{item.place} is there already and left as it is; there is no checksum to check the {kind} by"
 
 

@@ -47,12 +47,12 @@ def _look(source: Source, root: Path, places: Sequence[str], facts: Facts) -> Fi
                 return File(place, len(found), size, UNKNOWN, "no checksum is published for the unpacked files")
             if _name(place) != _name(places[0]):
                 return File(place, 1, size, STAND_IN, f"stands in for {places[0]}")
-            state, told = _state(found[0], places[0], facts)
+            state, told = state_of(found[0], places[0], facts)
             return File(place, 1, size, state, told)
     return File(places[0], 0, 0, MISSING, "missing")
 
 
-def _state(path: Path, usual: str, facts: Facts) -> tuple[str, str]:
+def state_of(path: Path, usual: str, facts: Facts) -> tuple[str, str]:
     """What one file is, by its checksum and by that of its content."""
     published, inner = facts.checksums.get(usual, ""), facts.unpacked.get(usual, "")
     if not published:

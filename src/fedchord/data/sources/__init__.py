@@ -69,7 +69,7 @@ def load(name: str, root: str | Path | None = None, skip_damaged: bool = False) 
         raise unknown("data set", name, SOURCES)
     source, place = SOURCES[name], _place(root)
     if not source.embedded:
-        hint = f"set FEDCHORD_DATA or data.root to the folder that holds {source.folder}/"
+        hint = f"fedchord data get {name}, or set FEDCHORD_DATA or data.root to the folder that holds {source.folder}/"
         require(place.is_dir(), name, f"{place} does not exist; {hint}")
         missing = source.missing(place)
         if missing:
