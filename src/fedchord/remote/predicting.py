@@ -24,9 +24,8 @@ def predict_at(party: Party, file: Path, report: Report = lambda line: None) -> 
     if asked.problem:
         report(f"labels are not used: {asked.problem}")
     made = predict(fitted, asked.rows, party.name)
-    report(
-        f"{len(asked.rows)} rows: {made.model} after round {fitted.state.round}; scaled by {made.scaled_by or 'none'}"
-    )
+    scaled = f"; scaled by {made.scaled_by}" if made.scaled_by else ""
+    report(f"{len(asked.rows)} rows: {made.model} after round {fitted.state.round}{scaled}")
     for column, count in asked.rows.unseen.items():
         report(f"{count} of column {column!r} hold a word that nobody's training rows had; they count as none")
     return asked, [Answered(range(len(asked.rows)), made, party.name)]
