@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import fedchord
-from fedchord.check import FedchordError, require
+from fedchord.check import FedchordError, fail, require
 from fedchord.data import outline
 from fedchord.engine.attendance import Terms
 from fedchord.remote.asking import Service
@@ -77,7 +77,6 @@ def serve_fed(fed: Fed, resume: bool = False, insecure: bool = False, live: Live
 @contextmanager
 def super_link(fed: Fed, insecure: bool) -> Iterator[tuple[Child, Link]]:
     """A SuperLink that listens where the federation's file says; it ends with the body."""
-    require(insecure or fed.tls is not None, "serve", "[tls] is missing; --insecure must be asked for")
     folder = fed.folder / "flower"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     secret = folder / "secret"
@@ -134,7 +133,8 @@ class LinkTransport(GridTransport):
 
 def registered(fed: Fed) -> dict[bytes, int]:
     """Which client a public key belongs to."""
-    assert fed.tls is not None
+    if fed.tls is None:
+        raise fail("serve", "[tls] is missing; --insecure must be asked for")
     nodes = read_nodes(fed.tls.nodes)
     strange = sorted(set(nodes) - set(fed.clients))
     require(not strange, "serve", f"{fed.tls.nodes} has keys of {', '.join(strange)}, who is no party")
