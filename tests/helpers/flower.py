@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +95,3 @@ def until(ready: Callable[[], Any], seconds: float, what: str) -> None:
     while not ready():
         assert time.monotonic() < end, f"waited {seconds:g} s in vain: {what}"
         time.sleep(0.3)
-
-
-def moved(fed: Fed) -> Fed:
-    """The same federation on another port."""
-    return replace(fed, server=replace(fed.server, port=free_port()))

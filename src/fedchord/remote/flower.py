@@ -94,7 +94,6 @@ class GridTransport:
         self._refused: set[Session] = set()
         self._greeted: dict[str, tuple[Session, bytes, float]] = {}  # hellos under way: to whom, its key, until when
         self._late: set[str] = set()  # messages whose answers nobody waits for any more
-        self.names: dict[int, str] = {}
         self.sent = self.received = 0
 
     def clients(self) -> set[int]:
@@ -201,7 +200,6 @@ class GridTransport:
         if client in self._known.values():
             return self._refuse(session, f"client {client} is here already", final=False)
         self._known[session] = client
-        self.names[client] = str(facts.get("name", client))
         return None
 
     def _refuse(self, session: Session, reason: str, final: bool) -> None:

@@ -38,8 +38,8 @@ def answers(node: Node) -> Iterator[tuple[str, Parcel]]:
     broadcast = open_run(node.work.algorithm, node.work.task, plan.clients, plan.course).broadcast
     marks = signed(plan, round=0, counted=NEVER)
     yield "hello", node.hello()
-    size_ = plan.course.size(plan.clients)
-    yield "train", node.answer("train", Parcel(broadcast, marks | {"cohort": size_}))
+    cohort = plan.course.size(plan.clients)
+    yield "train", node.answer("train", Parcel(broadcast, marks | {"cohort": cohort}))
     if plan.algorithm.outcome == "samples":
         return
     yield "evaluate", node.answer("evaluate", Parcel(broadcast, marks | {"split": "test", "everyone": True}))

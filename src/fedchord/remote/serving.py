@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import fedchord
-from fedchord.check import FedchordError, require
+from fedchord.check import FedchordError, fail, require
 from fedchord.data import outline
 from fedchord.engine.attendance import Terms
 from fedchord.remote.asking import Service
@@ -19,7 +19,7 @@ from fedchord.remote.live import Heard, Live
 from fedchord.remote.plan import Plan
 from fedchord.remote.processes import Child, listens, wait_until
 from fedchord.remote.serve import serve
-from fedchord.remote.settings import Fed, read_nodes
+from fedchord.remote.settings import Fed, ServerTls, read_nodes
 
 START = 90.0
 """Seconds that a SuperLink may take to start."""
@@ -74,10 +74,16 @@ def serve_fed(fed: Fed, resume: bool = False, insecure: bool = False, live: Live
     raise AssertionError
 
 
+def tls_of(fed: Fed, insecure: bool = False) -> ServerTls | None:
+    """The server's certificate; None where plain text was asked for, and nowhere else."""
+    if fed.tls is None and not insecure:
+        raise fail("serve", "[tls] is missing; --insecure must be asked for")
+    return None if insecure else fed.tls
+
+
 @contextmanager
 def super_link(fed: Fed, insecure: bool) -> Iterator[tuple[Child, Link]]:
     """A SuperLink that listens where the federation's file says; it ends with the body."""
-    require(insecure or fed.tls is not None, "serve", "[tls] is missing; --insecure must be asked for")
     folder = fed.folder / "flower"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     secret = folder / "secret"
@@ -85,7 +91,7 @@ def super_link(fed: Fed, insecure: bool) -> Iterator[tuple[Child, Link]]:
     host, port = fed.server.listens, fed.server.port
     here = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
     require(not listens(here, port), "serve", f"somebody listens on {here}:{port} already")
-    tls = None if insecure else fed.tls
+    tls = tls_of(fed, insecure)
     options = ["--isolation", "process", "--host", host, "--port", str(port)]
     options += ["--database", str(folder / "link.db"), "--superexec-auth-secret-file", str(secret)]
     child = Child(
@@ -134,10 +140,11 @@ class LinkTransport(GridTransport):
 
 def registered(fed: Fed) -> dict[bytes, int]:
     """Which client a public key belongs to."""
-    assert fed.tls is not None
-    nodes = read_nodes(fed.tls.nodes)
+    tls = tls_of(fed)
+    assert tls is not None
+    nodes = read_nodes(tls.nodes)
     strange = sorted(set(nodes) - set(fed.clients))
-    require(not strange, "serve", f"{fed.tls.nodes} has keys of {', '.join(strange)}, who is no party")
+    require(not strange, "serve", f"{tls.nodes} has keys of {', '.join(strange)}, who is no party")
     return {public_key(nodes[name]): number for number, name in enumerate(fed.clients) if name in nodes}
 
 
