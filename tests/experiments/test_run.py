@@ -90,7 +90,8 @@ def test_a_run_folder_holds_everything(tmp_path):
     sentence = "scaffold: momentum and weight_decay set to 0 (were 0.9, 0.0001)"
     assert words.sentences(protocol, "scaffold")[-1] == sentence
     columns = ["mean", "std", "worst10", "best10", "gini", "gap", "pooled", "clients", "undefined", "weighted"]
-    assert list(summary["metrics"]["loss"]) == columns
+    assert list(summary["metrics"]["loss"]) == [*columns, "swept", "swept_std"]
+    assert protocol["data"] == {"name": "digits", "verdict": "original"}
     along = ["swept", "swept_std", "validated", "validated_std"]
     assert list(summary["metrics"]["top1"]) == columns + along
     # one model: nothing to sweep

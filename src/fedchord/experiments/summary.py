@@ -152,6 +152,7 @@ def _protocol(parts: Parts, evaluation: Evaluation) -> dict[str, Any]:
     return {
         **evaluation.protocol,
         "seed": parts.config.seed,
+        "data": {"name": parts.federation.name, "verdict": parts.federation.verdict},
         "method": method_line(parts.algorithm),
         "objective": parts.task.objective.name,
         "overrides": overrides(parts.algorithm, parts.training),
@@ -160,20 +161,32 @@ def _protocol(parts: Parts, evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _along(table: Numbers, swept: Sweep | None) -> Numbers:
-    """The headline metric with the columns of the lambda sweep; a method with one model has its mean there.
+    """The table with the columns of the lambda sweep; a method with one model has its mean there.
 
-    `swept` is the best mean over lambda on the test rows, `validated` the mean at each client's lambda of choice on its
-    validation rows, and `..._std` their std over clients.
+    `swept` is the best mean over lambda on the test rows, for every metric of the sweep at a lambda of its own;
+    `validated`, of the headline alone, is the mean at each client's lambda of choice on its validation rows, and
+    `..._std` their std over clients.
     """
     name = headline(tuple(table))
+    found: dict[str, dict[str, tuple[float | None, float | None]]] = {}
+    for metric, row in table.items():
+        one = (row["mean"], row["std"])
+        curve = None if swept is None else swept if metric == swept.metric else _beside(swept, metric)
+        if swept is None or curve is not None:
+            found[metric] = {"swept": one if curve is None else _moments(curve.best_mean()[1])}
+    chosen = None if swept is None else swept.validated()
     row = table[name]
-    found = {"swept": (row["mean"], row["std"]), "validated": (row["mean"], row["std"])}
-    if swept is not None:
-        found["swept"] = _moments(swept.best_mean()[1])
-        chosen = swept.validated()
-        found["validated"] = _moments(chosen[1]) if chosen else (None, None)
-    extra = {f"{c}{kind}": pair[i] for c, pair in found.items() for i, kind in enumerate(("", "_std"))}
-    return table | {name: row | extra}
+    one = (row["mean"], row["std"])
+    found[name]["validated"] = one if swept is None else _moments(chosen[1]) if chosen else (None, None)
+    extra = {
+        metric: {f"{c}{kind}": pair[i] for c, pair in columns.items() for i, kind in enumerate(("", "_std"))}
+        for metric, columns in found.items()
+    }
+    return {metric: row | extra.get(metric, {}) for metric, row in table.items()}
+
+
+def _beside(swept: Sweep, metric: str) -> Sweep | None:
+    return swept.of(metric) if metric in swept.others else None
 
 
 def validation_lines(held: Evaluation) -> dict[str, Any]:
