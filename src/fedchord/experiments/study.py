@@ -17,8 +17,8 @@ from fedchord.check import FedchordError, Unwritten, require, unknown
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.reading import Run, check_layout, read
 from fedchord.experiments.settings import parse_pairs
-from fedchord.experiments.study_file import Keys, Study, load, parse, seeds_of
 from fedchord.files import blocked, write_text
+from fedchord.experiments.study_file import BOTH, Keys, Study, load, parse, seeds_of
 from fedchord.experiments.study_rows import located
 
 if TYPE_CHECKING:
@@ -97,7 +97,10 @@ def plan(study: Study, scale: str | None = None, pairs: Sequence[str] = ()) -> P
     for method in study.methods:
         for setting in study.settings:
             keys = study.base | setting.keys | method.keys | _matching(method.inside, setting.label)
-            keys |= study.scales.get(chosen, {}) | _matching(study.inside.get(chosen, {}), setting.label) | asked
+            keys |= study.scales.get(chosen, {}) | _matching(
+                study.inside.get(chosen, {}), setting.label, f"{method.label}{BOTH}{setting.label}"
+            )
+            keys |= asked
             keys.pop("seeds", None)
             absent = _absent(keys)
             for seed in seeds:
@@ -132,11 +135,11 @@ def _absent(keys: Keys) -> str:
     return ""
 
 
-def _matching(parts: Mapping[str, Keys], label: str) -> Keys:
-    """The run keys whose pattern a column's label matches, the later one on top."""
+def _matching(parts: Mapping[str, Keys], label: str, both: str = "") -> Keys:
+    """The run keys whose pattern a column's label matches, or that of its row and column; the later one on top."""
     found: Keys = {}
     for pattern, keys in parts.items():
-        found |= keys if fnmatch.fnmatchcase(label, pattern) else {}
+        found |= keys if fnmatch.fnmatchcase(both if BOTH in pattern else label, pattern) else {}
     return found
 
 

@@ -16,7 +16,7 @@
     clients = 50
     [scale.small]                        # run keys (and seeds) on top; the default scale is small
     rounds = 10
-    in = { "K=50*" = { rounds = 5 } }    # and those of some columns
+    in = { "K=50*" = { rounds = 5 } }    # and those of some columns, or of a row there: "FedProx / K=50*"
     [reference]                          # printed numbers to stand beside ours: value and spread, in percent
     source = "paper"
     about = "table 3; std over clients"
@@ -59,6 +59,8 @@ KEYS = (
     *("set", "setting", "scale", "reference"),
 )
 
+BOTH = " / "
+"""What stands between row and column in a pattern of both."""
 MOST_SEEDS = 100_000
 """More than anybody can mean."""
 
@@ -166,7 +168,7 @@ def parse(name: str, content: Mapping[str, Any], files: Sequence[Path] = ()) -> 
             name: _scale(owner, name, keys) for name, keys in _table(owner, "scale", content.get("scale", {})).items()
         },
         reference=_reference(owner, content.get("reference", {}), methods, settings, columns),
-        inside=_inside(owner, _table(owner, "scale", content.get("scale", {})), settings),
+        inside=_inside(owner, _table(owner, "scale", content.get("scale", {})), methods, settings),
         files=tuple(files),
     )
     for keys in (
@@ -237,10 +239,13 @@ def _scale(owner: str, name: str, value: Any) -> Keys:
     return keys | ({"seeds": list(seeds_of(owner, keys["seeds"]))} if "seeds" in keys else {})
 
 
-def _inside(owner: str, scales: Mapping[str, Any], settings: Sequence[Entry]) -> dict[str, dict[str, Keys]]:
-    """The run keys of every scale for some columns, by pattern."""
+def _inside(
+    owner: str, scales: Mapping[str, Any], methods: Sequence[Entry], settings: Sequence[Entry]
+) -> dict[str, dict[str, Keys]]:
+    """The run keys of every scale for some columns, or rows there, by pattern."""
     found: dict[str, dict[str, Keys]] = {}
-    labels = [entry.label for entry in settings]
+    columns = [entry.label for entry in settings]
+    labels = [*columns, *(f"{row.label}{BOTH}{column}" for row in methods for column in columns)]
     for name, scale in scales.items():
         parts = _table(owner, f"scale.{name}.in", scale.get("in", {}))
         found[name] = {pattern: _run_keys(owner, f"scale.{name} in {pattern}", part) for pattern, part in parts.items()}

@@ -164,29 +164,25 @@ def _along(table: Numbers, swept: Sweep | None) -> Numbers:
     """The table with the columns of the lambda sweep; a method with one model has its mean there.
 
     `swept` is the best mean over lambda on the test rows, for every metric of the sweep at a lambda of its own;
-    `validated`, of the headline alone, is the mean at each client's lambda of choice on its validation rows, and
-    `..._std` their std over clients.
+    `validated`, of the sweep's first metric alone, is the mean at each client's lambda of choice on its validation rows,
+    and `..._std` their std over clients.
     """
-    name = headline(tuple(table))
     found: dict[str, dict[str, tuple[float | None, float | None]]] = {}
     for metric, row in table.items():
         one = (row["mean"], row["std"])
-        curve = None if swept is None else swept if metric == swept.metric else _beside(swept, metric)
-        if swept is None or curve is not None:
-            found[metric] = {"swept": one if curve is None else _moments(curve.best_mean()[1])}
-    chosen = None if swept is None else swept.validated()
-    row = table[name]
-    one = (row["mean"], row["std"])
-    found[name]["validated"] = one if swept is None else _moments(chosen[1]) if chosen else (None, None)
-    extra = {
-        metric: {f"{c}{kind}": pair[i] for c, pair in columns.items() for i, kind in enumerate(("", "_std"))}
-        for metric, columns in found.items()
+        if swept is None:
+            found[metric] = {"swept": one, "validated": one}
+        elif metric == swept.metric:
+            chosen = swept.validated()
+            validated = _moments(chosen[1]) if chosen else (None, None)
+            found[metric] = {"swept": _moments(swept.best_mean()[1]), "validated": validated}
+        elif metric in swept.others:
+            found[metric] = {"swept": _moments(swept.of(metric).best_mean()[1])}
+    return {
+        metric: row
+        | {f"{c}{kind}": pair[i] for c, pair in found.get(metric, {}).items() for i, kind in enumerate(("", "_std"))}
+        for metric, row in table.items()
     }
-    return {metric: row | extra.get(metric, {}) for metric, row in table.items()}
-
-
-def _beside(swept: Sweep, metric: str) -> Sweep | None:
-    return swept.of(metric) if metric in swept.others else None
 
 
 def validation_lines(held: Evaluation) -> dict[str, Any]:
