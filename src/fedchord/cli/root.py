@@ -12,7 +12,7 @@ import typer
 
 from fedchord import __version__
 from fedchord.check import FedchordError, FedchordWarning, require
-from fedchord.cli import data, new, study, synth
+from fedchord.cli import data, new, study, synth, thesis
 from fedchord.cli.compare import compare
 from fedchord.cli.export import export
 from fedchord.cli.figure import figure
@@ -163,5 +163,5 @@ app.command()(compare)
 app.command()(plot)
 app.command()(report)
 app.command()(figure)
-for group in (new, data, study, synth):
+for group in (new, data, study, synth, thesis):
     group.register(app)

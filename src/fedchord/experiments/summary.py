@@ -23,7 +23,7 @@ from fedchord.engine.simulate import RoundResult
 from fedchord.evaluation.evaluate import Evaluation
 from fedchord.evaluation.newcomers import Welcome
 from fedchord.evaluation.sweep import Sweep, unvalidated
-from fedchord.experiments.parts import Parts, headline
+from fedchord.experiments.parts import Parts
 
 ROUND_COLUMNS = ("mean", "std", "worst10", "best10", "gini", "gap", "pooled")
 COLUMNS = (*ROUND_COLUMNS, "clients", "undefined", "weighted")
@@ -164,7 +164,7 @@ def _along(table: Numbers, swept: Sweep | None) -> Numbers:
     """The table with the columns of the lambda sweep; a method with one model has its mean there.
 
     `swept` is the best mean over lambda on the test rows, for every metric of the sweep at a lambda of its own;
-    `validated`, of the sweep's first metric alone, is the mean at each client's lambda of choice on its validation rows,
+    `validated`, of the sweep's first metric, is the mean at each client's lambda of choice on its validation rows,
     and `..._std` their std over clients.
     """
     found: dict[str, dict[str, tuple[float | None, float | None]]] = {}
