@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import statistics
 from pathlib import Path
 from typing import Any
@@ -432,34 +431,6 @@ def test_the_noise_study_is_that_of_the_thesis() -> None:
     assert {(job.config.rounds, job.config.epochs, job.config.batch, job.config.lr) for job in plan.jobs} == {
         (500, 10, 10, 0.01)
     }
-
-
-def printed(table: str) -> list[dict[str, Any]]:
-    place = os.environ.get("FEDCHORD_THESIS")
-    if not place:
-        pytest.skip("FEDCHORD_THESIS does not point to the thesis' tables.json")
-    path = Path(place) / "tables.json" if Path(place).is_dir() else Path(place)
-    rows: list[dict[str, Any]] = json.loads(path.read_text())[table]["rows"]
-    return rows
-
-
-def test_the_noise_study_holds_the_numbers_of_the_thesis() -> None:
-    columns = {"ECE": "ece mean", "MCE": "mce mean", "top1_acc": "swept"}
-    expected = {}
-    for row in printed("2_table6"):
-        noise = row["setting"]
-        setting = f"{row['dataset']} {noise['noise_type']} {noise['noise_ratio']}"
-        expected[row["method"], setting, columns[row["metric"]]] = (row["mean"], row["std"])
-    assert studies.load("2_noise").reference.values == expected and len(expected) == 11 * 8 * 3
-
-
-def test_the_start_study_holds_the_numbers_of_the_thesis() -> None:
-    expected = {
-        (row["method"], f"L/T={row['setting']['L_over_T']:g}", "swept"): (row["mean"], row["std"])
-        for row in printed("2_table7")
-        if row["metric"] == "top1_acc"
-    }
-    assert studies.load("2_start").reference.values == expected and len(expected) == 10
 
 
 def test_a_study_may_have_columns_of_several_metrics(tmp_path: Path) -> None:
