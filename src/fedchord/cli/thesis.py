@@ -147,7 +147,7 @@ def keep(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished runs, or folders of them.")],
     results: Results = Path("results"),
 ) -> None:
-    """Keep the small results of runs that `study run` made, at any length.
+    """Keep the small results of runs that fedchord study run made, at any length.
 
     A run is known by its settings or, where they are not those of a scale, by what differs in rounds and epochs.
 

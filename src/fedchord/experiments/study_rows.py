@@ -48,8 +48,8 @@ def located(error: FedchordError, places: Sequence[Path]) -> FedchordError:
     named = re.search(r"unknown [^']*'([^']+)'", str(error))
     texts = [(place, place.read_text(encoding="utf-8").splitlines()) for place in places if named and place.is_file()]
     for key in dict.fromkeys((named[1], named[1].rpartition(".")[2])) if named else ():
-        for after in (r"[\"']?\s*[=\].]", r"[\"']"):
-            word = re.compile(rf"(?:^|[^\w-]){re.escape(key)}{after}")
+        for before, after in ((r"(?:^|[^\w-])", r"[\"']?\s*[=\].]"), ("[\"']", "[\"']")):
+            word = re.compile(before + re.escape(key) + after)
             for place, lines in texts:
                 for number, line in enumerate(lines, 1):
                     if word.search(line):

@@ -66,7 +66,7 @@ def overview(status: Status) -> Table:
         "status TABLE; none: nothing is kept",
         *status.notes(),
     ]
-    return Table(tuple(Head(name, numbers=name != "table") for name in heads), tuple(rows), tuple(notes))
+    return Table(tuple(Head(name) for name in heads), tuple(rows), tuple(notes))
 
 
 def _counts(name: str, states: Mapping[Cell, State]) -> tuple[Shown, ...]:
