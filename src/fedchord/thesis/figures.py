@@ -22,7 +22,7 @@ from fedchord.experiments import study
 from fedchord.files import write_figure, write_text
 from fedchord.report.plots import SUFFIXES
 from fedchord.report.study_table import told
-from fedchord.thesis import figure_data, figure_draw, figure_fair, figure_land, studies
+from fedchord.thesis import figure_data, figure_draw, figure_fair, figure_grids, figure_land, studies
 from fedchord.thesis.figure_data import Cells
 from fedchord.thesis.figure_draw import Drawing
 
@@ -156,6 +156,19 @@ FIGURES: dict[str, Kind] = {
         figure_fair.regrets,
         ("AAggFF-D", "SpeechCommands"),
     ),
+}
+
+GRIDS = {"mnist": ("disc", "MNIST"), "cifar10": ("disc", "CIFAR-10")}
+GRIDS |= {"dermamnist": ("disc2", "DermaMNIST"), "organcmnist": ("disc2", "OrganCMNIST")}
+FIGURES |= {
+    f"grid-{name}": Kind(
+        f"samples of {title} beside real ones, rows are classes: FedCGAN, FedCVAE, FedEvg, FedEvg ours",
+        table,
+        "about 30 min",
+        figure_grids.grids,
+        (f"{title} K=10 alpha=1", f"{title} K=10 alpha=0.01"),
+    )
+    for name, (table, title) in GRIDS.items()
 }
 
 
