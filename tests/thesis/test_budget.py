@@ -142,6 +142,17 @@ def test_results_of_another_version_are_made_anew_on_request(toy: str, tmp_path:
     assert first.name == f"{only.job.folder}.json"
 
 
+def test_numbers_copied_from_a_document_count_until_the_run_is_made(toy: str, tmp_path: Path) -> None:
+    spent(toy, tmp_path)
+    first = min((tmp_path / "results").glob("*/*.json"))
+    first.write_text(first.read_text().replace('"form": 1,', '"form": 1,\n"from": "docs/page.md",'))
+    kept, wrong = results.read_all(tmp_path / "results")
+    assert not wrong and [one.copied for one in kept].count("docs/page.md") == 1
+    states = [cells.state(cell, cells.Kept(kept)) for cell in cells.cells(toy)]
+    assert {one.state for one in states} == {"reduced"}
+    assert spent(toy, tmp_path).done == 1 and '"from"' not in first.read_text()
+
+
 def test_a_budget_that_is_spent_ends_after_a_round_and_goes_on(toy: str, tmp_path: Path) -> None:
     assert (spent(toy, tmp_path, hours=1e-12).interrupted, list(tmp_path.glob("work/*/"))) == (True, [])
     runs = budget.todo([toy], "thesis", cells.Kept([]))[:1]

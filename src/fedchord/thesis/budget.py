@@ -57,7 +57,7 @@ def todo(tables: Sequence[str], scale: str, kept: Kept, again: bool = False, pai
         plan = cells.plan(table, scale)
         for job in plan.jobs:
             done = kept.has(job) if scale != SMOKE else None
-            if done is not None and (done.is_current or not again):
+            if done is not None and not done.copied and (done.is_current or not again):
                 continue
             mark = job.config.fingerprint()
             own = [cell for cell in cells.cells(table) if cell.key == (job.method, job.setting)]

@@ -58,6 +58,11 @@ class Result:
         return str(self.content["versions"].get("fedchord", "?"))
 
     @property
+    def copied(self) -> str:
+        """The document that its numbers were taken from, without those by client; "" for one that was kept of a run."""
+        return str(self.content.get("from", ""))
+
+    @property
     def is_current(self) -> bool:
         return self.version == fedchord.__version__
 

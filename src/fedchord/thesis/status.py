@@ -43,6 +43,11 @@ class Status:
             "thesis run --again makes them anew"
             for version, count in older.items()
         ]
+        copied = [result.copied for result in self.results if result.copied]
+        if copied:
+            notes.append(
+                f"{len(copied)} results are numbers of {', '.join(sorted(set(copied)))}, without those by client"
+            )
         rest = sum(id(result) not in used for result in self.results)
         if rest:
             notes.append(f"{rest} of {len(self.results)} kept results are of no cell: controls, or shorter than others")
