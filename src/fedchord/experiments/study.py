@@ -17,9 +17,9 @@ from fedchord.check import FedchordError, Unwritten, require, unknown
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.reading import Run, check_layout, read
 from fedchord.experiments.settings import parse_pairs
-from fedchord.files import blocked, write_text
 from fedchord.experiments.study_file import BOTH, Keys, Study, load, parse, seeds_of
 from fedchord.experiments.study_rows import located
+from fedchord.files import blocked, write_text
 
 if TYPE_CHECKING:
     from fedchord.experiments.progress import Progress
