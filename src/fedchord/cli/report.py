@@ -66,9 +66,9 @@ def report(
 
 def is_study(place: str) -> bool:
     """Whether a study is meant and not runs: a study's file, or a name that is no folder here."""
-    from fedchord.thesis.studies import ABSENT, ALIASES, built_in
+    from fedchord.thesis.studies import ALIASES, built_in
 
-    known = {*built_in(), *ALIASES, *ABSENT}
+    known = {*built_in(), *ALIASES}
     return place.endswith(".toml") or (place in known and not Path(place).exists())
 
 

@@ -12,7 +12,7 @@ import typer
 
 from fedchord import __version__
 from fedchord.check import FedchordError, FedchordWarning, require
-from fedchord.cli import data, deploy, new, study, synth
+from fedchord.cli import data, deploy, new, study, synth, thesis
 from fedchord.cli.compare import compare
 from fedchord.cli.export import export
 from fedchord.cli.figure import figure
@@ -169,5 +169,5 @@ app.command()(figure)
 app.command(context_settings=SETTINGS)(rehearse)
 app.command()(serve)
 app.command()(join)
-for group in (new, data, study, synth, deploy):
+for group in (new, data, study, synth, thesis, deploy):
     group.register(app)

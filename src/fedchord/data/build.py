@@ -91,6 +91,7 @@ def federate(
         dataset.features,
         scaling,
         _target(columns["y"][train.rows]) if dataset.regression else None,
+        verdict=dataset.verdict,
     )
 
 

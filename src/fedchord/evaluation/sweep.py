@@ -20,7 +20,7 @@ that v collected in training, so that its value may differ a little; without Bat
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -54,6 +54,8 @@ class Sweep:
     """Which clients have two models; the others' rows are constant."""
     validation_loss: Tensor | None = None
     """The loss on the validation rows, which decides between lam whose metric is the same."""
+    others: dict[str, Tensor] = field(default_factory=dict)
+    """Other metrics on the test rows by client and lam, each with a best mean of its own."""
 
     def __repr__(self) -> str:
         best, values = self.best_mean()
@@ -93,6 +95,10 @@ class Sweep:
         index = int(self._best(self.mean))
         return self.lambdas[index], self.test[:, index]
 
+    def of(self, metric: str) -> Sweep:
+        """The sweep of one of the `others`; validation rows are looked at for the first metric alone."""
+        return replace(self, metric=metric, test=self.others[metric], validation=None, validation_loss=None, others={})
+
     def optimistic(self) -> Tensor:
         """Every client's value at its own best lam on the test rows."""
         return self.test.gather(1, self._best(self.test).unsqueeze(1)).squeeze(1)
@@ -112,29 +118,32 @@ def sweep(
     metric: str = "top1",
     lambdas: tuple[float, ...] = LAMBDAS,
     executor: Executor | None = None,
+    also: tuple[str, ...] = (),
 ) -> Sweep | None:
     """Measure every client along its line, in the workers of the executor if one is given; None if no client has two
-    models."""
-    find(metric)
+    models. `also` are metrics that are measured beside, on the same scores."""
+    for name in (metric, *also):
+        find(name)
     check_lambdas(lambdas)
     if fitted.work.algorithm.client.deploys.kind != LINE:  # one model: there is nothing to measure
         return None
     clients: list[int] = fitted.work.federation.test.sizes.nonzero().flatten().tolist()
-    wanted = tables_of(fitted.work.federation, metric)
+    wanted = tables_of(fitted.work.federation, metric, also)
     parts = run_each(
         executor, lambda part: measured_lines(fitted, part, lambdas, wanted), _shares(clients, CLIENTS_AT_A_TIME)
     )
-    return merged_lines(fitted.work.federation, metric, lambdas, clients, parts)
+    return merged_lines(fitted.work.federation, metric, lambdas, clients, parts, also)
 
 
 Tables = dict[str, dict[str, Tensor]]
 """Metrics by split and name, (clients, points)."""
 
 
-def tables_of(federation: Federation, metric: str) -> dict[str, tuple[str, ...]]:
+def tables_of(federation: Federation, metric: str, also: tuple[str, ...] = ()) -> dict[str, tuple[str, ...]]:
     """What a sweep measures, by split; on validation rows where every client has some."""
     chosen = bool(federation.test.sizes.any()) and not unvalidated(federation)
-    return {"test": (metric,)} | ({"validation": tuple(dict.fromkeys((metric, _tie(federation))))} if chosen else {})
+    test = {"test": tuple(dict.fromkeys((metric, *also)))}
+    return test | ({"validation": tuple(dict.fromkeys((metric, _tie(federation))))} if chosen else {})
 
 
 def _tie(federation: Federation) -> str:
@@ -147,6 +156,7 @@ def merged_lines(
     lambdas: tuple[float, ...],
     clients: Sequence[int],
     parts: Sequence[tuple[list[bool], Tables]],
+    also: tuple[str, ...] = (),
 ) -> Sweep | None:
     """One sweep of clients that were measured apart; None if none of them has two models."""
     two_ended = [ended for ends, _ in parts for ended in ends]
@@ -154,7 +164,7 @@ def merged_lines(
         return None
     tables = {
         split: {name: torch.cat([found[split][name] for _, found in parts]) for name in names}
-        for split, names in tables_of(federation, metric).items()
+        for split, names in tables_of(federation, metric, also).items()
     }
     held, tie = tables.get("validation", {}), _tie(federation)
     return Sweep(
@@ -165,6 +175,7 @@ def merged_lines(
         held.get(metric),
         torch.tensor(two_ended),
         held.get(tie),
+        {name: tables["test"][name] for name in also if name != metric},
     )
 
 

@@ -28,6 +28,9 @@ from fedchord.synthetic.judge import judge
 from fedchord.synthetic.learn import Judge
 from fedchord.synthetic.set import SyntheticSet
 
+BESIDE = ("top1", "top5", "loss")
+"""Metrics that a sweep along lambda measures beside the headline, for tables that show them at their best lambda."""
+
 
 class Settings(Protocol):
     """What a run reads of its settings: those of the command (`RunConfig`), or of objects in Python (`OwnConfig`)."""
@@ -163,10 +166,12 @@ class Parts:
         return None if made is None else synthesis(self, made, lines, headline(tuple(evaluation.metrics)))
 
     def swept(self, fitted: Fitted, metric: str = "", executor: Executor | None = None) -> Sweep | None:
-        """A metric (the headline) along lambda, for methods with two models."""
+        """A metric (the headline) along lambda, for methods with two models, and those of `BESIDE` with it."""
         if self.algorithm.outcome == "samples":
             return None
-        return sweep(fitted, metric or headline(self.task.objective.metrics), self.config.lambdas(), executor)
+        known = self.task.objective.metrics
+        beside = tuple(name for name in BESIDE if name in known and name != metric)
+        return sweep(fitted, metric or headline(known), self.config.lambdas(), executor, beside)
 
     def welcomed(self, fitted: Fitted, executor: Executor | None = None) -> Welcome | None:
         """What the newcomers measure with the last model, if there are any."""

@@ -24,7 +24,7 @@ from fedchord.engine.simulate import RoundResult
 from fedchord.evaluation.evaluate import Evaluation
 from fedchord.evaluation.newcomers import Welcome
 from fedchord.evaluation.sweep import Sweep, unvalidated
-from fedchord.experiments.parts import Parts, headline
+from fedchord.experiments.parts import Parts
 
 ROUND_COLUMNS = ("mean", "std", "worst10", "best10", "gini", "gap", "pooled")
 COLUMNS = (*ROUND_COLUMNS, "clients", "undefined", "weighted")
@@ -162,6 +162,7 @@ def _protocol(parts: Parts, evaluation: Evaluation) -> dict[str, Any]:
     return {
         **evaluation.protocol,
         "seed": parts.config.seed,
+        "data": {"name": parts.federation.name, "verdict": parts.federation.verdict},
         "method": method_line(parts.algorithm),
         "objective": parts.task.objective.name,
         "overrides": overrides(parts.algorithm, parts.training),
@@ -170,20 +171,28 @@ def _protocol(parts: Parts, evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _along(table: Numbers, swept: Sweep | None) -> Numbers:
-    """The headline metric with the columns of the lambda sweep; a method with one model has its mean there.
+    """The table with the columns of the lambda sweep; a method with one model has its mean there.
 
-    `swept` is the best mean over lambda on the test rows, `validated` the mean at each client's lambda of choice on its
-    validation rows, and `..._std` their std over clients.
+    `swept` is the best mean over lambda on the test rows, for every metric of the sweep at a lambda of its own;
+    `validated`, of the sweep's first metric, is the mean at each client's lambda of choice on its validation rows,
+    and `..._std` their std over clients.
     """
-    name = headline(tuple(table))
-    row = table[name]
-    found = {"swept": (row["mean"], row["std"]), "validated": (row["mean"], row["std"])}
-    if swept is not None:
-        found["swept"] = _moments(swept.best_mean()[1])
-        chosen = swept.validated()
-        found["validated"] = _moments(chosen[1]) if chosen else (None, None)
-    extra = {f"{c}{kind}": pair[i] for c, pair in found.items() for i, kind in enumerate(("", "_std"))}
-    return table | {name: row | extra}
+    found: dict[str, dict[str, tuple[float | None, float | None]]] = {}
+    for metric, row in table.items():
+        one = (row["mean"], row["std"])
+        if swept is None:
+            found[metric] = {"swept": one, "validated": one}
+        elif metric == swept.metric:
+            chosen = swept.validated()
+            validated = _moments(chosen[1]) if chosen else (None, None)
+            found[metric] = {"swept": _moments(swept.best_mean()[1]), "validated": validated}
+        elif metric in swept.others:
+            found[metric] = {"swept": _moments(swept.of(metric).best_mean()[1])}
+    return {
+        metric: row
+        | {f"{c}{kind}": pair[i] for c, pair in found.get(metric, {}).items() for i, kind in enumerate(("", "_std"))}
+        for metric, row in table.items()
+    }
 
 
 def validation_lines(held: Evaluation) -> dict[str, Any]:
