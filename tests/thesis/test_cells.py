@@ -144,6 +144,8 @@ def test_a_cell_is_full_with_the_settings_and_seeds_of_the_thesis() -> None:
     found = cells.state(berka, Kept(three))
     assert (found.state, found.seeds, found.verdict) == ("full", 3, "derived")
     assert found.value == pytest.approx(92.0) and found.spread == pytest.approx(1.0)  # 0.91, 0.92, 0.93: std over seeds
+    more = [*three, *kept(berka, verdict="derived", mean=0.5, seed=9)[:1]]
+    assert cells.state(berka, Kept(more)).value == pytest.approx(92.0)  # all planned seeds are there: no other counts
     two = cells.state(berka, Kept(three[:2]))
     assert (two.state, two.less) == ("reduced", ("2 of 3 seeds",))
 
