@@ -97,7 +97,7 @@ def listing(status: Status, table: str) -> Table:
     rows = [_row(cell, one) for cell, one in status.of(table).items()]
     name = studies.ALIASES.get(table, table)
     notes = [f"a cell's runs: {command(name, 'METHOD', 'SETTING')}", *status.notes()]
-    numbers = ("thesis", "ours", "difference")
+    numbers = ("thesis", "ours")
     return Table(tuple(Head(one, numbers=one in numbers) for one in heads), tuple(rows), tuple(notes))
 
 
