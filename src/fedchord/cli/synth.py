@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedchord.cli.synth_judge import judge
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -33,9 +35,9 @@ def register(app: typer.Typer) -> None:
     synth = typer.Typer(
         rich_markup_mode=None,
         no_args_is_help=True,
-        help="Synthetic sets of fedevg, fedcvae and fedcgan: look at them, take them out, train on them, measure them.",
+        help="Synthetic sets (fedevg, fedcgan, ...): look at them, take them out, train on them, measure them.",
     )
-    for command in (show, export, train, quality, privacy):
+    for command in (show, export, train, judge, quality, privacy):
         synth.command(command.__name__)(command)
     app.add_typer(synth, name="synth")
 
@@ -60,11 +62,11 @@ def show(
 
     panels: dict[str, Any] = {}
     first = None
-    for place, config, made in _sets(runs):
+    for place, config, made in sets(runs):
         title = _title(config, panels)
         first = first or (config, made)
-        sets = RunFolder(place).read_snapshots() if strip else {}
-        panels[title] = look.strip(sets) if strip else look.grid(made, columns)
+        over = RunFolder(place).read_snapshots() if strip else {}
+        panels[title] = look.strip(over) if strip else look.grid(made, columns)
     if real and first is not None:
         panels = {"real": look.grid(real_beside(first[0].federation(), first[1]), columns)} | panels
     picture = look.sheet(panels) if len(panels) > 1 else next(iter(panels.values()))
@@ -162,7 +164,7 @@ def quality(
     check_features(features)
     known: dict[str, Extractor] = {}
     lines, heads, told = [], ["run"], ""
-    for place, config, made in _sets(runs):
+    for place, config, made in sets(runs):
         federation = config.federation()
         if config.data not in known:
             known[config.data] = extractor(features, federation)
@@ -189,13 +191,13 @@ def privacy(runs: Runs) -> None:
     from fedchord.report.sample_words import privacy_notes
     from fedchord.synthetic.privacy import look
 
-    for place, config, made in _sets(runs):
+    for place, config, made in sets(runs):
         typer.echo(f"{place} ({config.method}, seed {config.seed})")
         for line in privacy_notes(asdict(look(made, config.federation()))):
             typer.echo(f"  {line}")
 
 
-def _sets(runs: list[str]) -> list[tuple[Path, RunConfig, SyntheticSet]]:
+def sets(runs: list[str]) -> list[tuple[Path, RunConfig, SyntheticSet]]:
     """The runs that have a set, their settings and sets; none at all is an error."""
     from fedchord.check import FedchordError
     from fedchord.experiments.folder import RunFolder

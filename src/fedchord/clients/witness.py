@@ -52,11 +52,11 @@ class Witness(SamplesRule):
 
     spc: int = 10
     iterations: int = 1
-    batch: int = 128
+    batch: int = 64
     networks: int = 1
     match: str = "mean"
-    turn: float = 15.0
-    zoom: float = 0.2
+    turn: float = 0.0
+    zoom: float = 0.0
     shift: float = 0.1
 
     def __post_init__(self) -> None:
