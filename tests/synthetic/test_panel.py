@@ -13,7 +13,7 @@ from fedchord.check import FedchordError
 from fedchord.data import Iid, federate, load
 from fedchord.synthetic import panel as judges
 from fedchord.synthetic.learn import Judge, learn
-from fedchord.synthetic.panel import FILE, Panel, judge_folder, measured, overall, verdicts
+from fedchord.synthetic.panel import FILE, Panel, judge_folder, measured, overall, usual, verdicts
 from fedchord.synthetic.quality import pick
 from fedchord.synthetic.set import SET, SyntheticSet, save
 
@@ -107,6 +107,11 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path, made, digits, monkey
         judge_folder(PANEL, tmp_path, digits)
     (kept,) = json.loads((tmp_path / FILE).read_text()).values()
     assert list(kept) == ["test logreg 0", "test logreg 1"]
+
+
+def test_the_usual_judges_follow_the_shape():
+    assert usual((1, 28, 28)) == Panel().classifiers == ("smallconv", "twonn", "leafconv")
+    assert usual((1, 8, 8)) == usual((13,)) == ("twonn", "logreg")
 
 
 def test_mistakes_are_told():

@@ -14,7 +14,10 @@ def judge(
     runs: Runs,
     classifier: Annotated[
         list[str] | None,
-        typer.Option(help="A classifier, repeated for several.", show_default="smallconv, twonn, leafconv"),
+        typer.Option(
+            help="A classifier, repeated for several.",
+            show_default="smallconv, twonn, leafconv; for small pictures and vectors twonn, logreg",
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="How often each classifier is drawn.")] = 3,
     rows: Annotated[str, typer.Option(help="official (test rows), or clients' validation or test.")] = "official",
@@ -39,12 +42,12 @@ def judge(
     from fedchord.experiments.reading import read
     from fedchord.report.formats import FORMATS
     from fedchord.report.judges_table import tabulate
-    from fedchord.synthetic.panel import Panel, judge_folder
+    from fedchord.synthetic.panel import Panel, judge_folder, usual
 
     one_of("judges", "format", form, FORMATS)
-    panel = Panel(tuple(classifier), seeds, rows) if classifier else Panel(seeds=seeds, rows=rows)
-    finished, found, beside = [], {}, {}
-    for place, config, _ in sets(runs):
+    here, finished, found, beside = sets(runs), [], {}, {}
+    panel = Panel(tuple(classifier or usual(here[0][2].shape)), seeds, rows)
+    for place, config, _ in here:
         finished.append(read(place))
         federation = config.federation()
         found[place] = judge_folder(panel, place, federation)

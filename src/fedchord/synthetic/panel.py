@@ -21,6 +21,8 @@ from fedchord.synthetic.set import SET, SyntheticSet, load_set
 from fedchord.synthetic.utility import official
 
 FILE = "judges.json"
+PICTURES, OTHERS = ("smallconv", "twonn", "leafconv"), ("twonn", "logreg")
+"""The usual judges: of pictures of 16 pixels or more, and of smaller ones and vectors."""
 ROWS = ("official", "validation", "test")
 METRIC = "top1"
 
@@ -30,7 +32,7 @@ class Panel:
     """Which classifiers judge, how often each is drawn, and on which rows: the official test rows, or the clients'
     validation or test rows (mean over clients)."""
 
-    classifiers: tuple[str, ...] = ("smallconv", "twonn", "leafconv")
+    classifiers: tuple[str, ...] = PICTURES
     seeds: int = 3
     rows: str = "official"
 
@@ -48,6 +50,11 @@ class Panel:
         for classifier in self.classifiers:
             for seed in range(self.seeds):
                 yield classifier, seed
+
+
+def usual(shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The classifiers unless they are named."""
+    return PICTURES if len(shape) == 3 and min(shape[1:]) >= 16 else OTHERS
 
 
 Verdicts = dict[str, list[float]]
