@@ -65,6 +65,12 @@ def test_real_rows_stand_once_for_each_problem():
     assert [(line["split.alpha"], line["seeds"]) for line in real] == [("1", "2"), ("0.1", "2")]
 
 
+def test_a_problem_without_the_reference_has_no_difference():
+    runs = [run("fedcgan", 1), run("fedevg", 1), run("fedevg", 1, alpha=0.1)]
+    table = tabulate(PANEL, runs, found(runs, {"fedcgan": 0.8, "fedevg": 0.85}), {}, "fedcgan")
+    assert [cells(table, row)["difference"] for row in range(3)] == ["-", "+5.00", "-"]
+
+
 def test_a_reference_that_is_not_there_is_refused():
     runs = [run("fedcgan", 1), run("fedevg", 1)]
     with pytest.raises(FedchordError, match="fedcvae"):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedchord.check import require
+from fedchord.check import FedchordError, require
 from fedchord.experiments.reading import Run
 from fedchord.metrics import over_seeds
 from fedchord.report import rows
@@ -93,9 +93,17 @@ def _difference(found: Paired | None) -> list[Cell]:
 
 
 def _pairs(runs: Sequence[Run], found: Found, against: str) -> dict[int, Paired]:
-    """The difference of every row to the reference on the same problem, by the row's first run."""
-    made = {}
-    for group, _, base, _ in lined_up(runs, against):
+    """The difference of every row to the reference on the same problem, by the row's first run; a problem that has no
+    such reference has none, but one of them must."""
+    made, missing, lines = {}, [], []
+    for block in rows.blocks(rows.group(runs)):
+        try:
+            lines += lined_up([run for g in block for run in g.runs], against)
+        except FedchordError as error:
+            missing.append(error)
+    if not lines:
+        raise missing[0]
+    for group, _, base, _ in lines:
         assert base is not None
         here = all(run.folder in found for run in base.runs)
         require(here, "judges", f"{against} was not judged; name it among the runs")
