@@ -110,16 +110,20 @@ class Witness(SamplesRule):
     def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
         x, counts = visit.shared["x"], trained["counts"]
         means = trained["sums"] / counts.clamp_min(1)[:, None]
-        found = [self._slope(trained, visit, network, means[network]) for network in range(self.networks)]
-        slope, apart = (sum(parts) / self.networks for parts in zip(*found, strict=True))
+        held = slice(None) if visit.task.traced else counts.nonzero()[:, 0]  # of other classes nothing is sent
+        slope, apart = torch.zeros_like(x), torch.zeros_like(counts)
+        for network in range(self.networks):
+            pulled, square = self._slope(trained, visit, network, x[held], means[network][held])
+            slope[held] += pulled / self.networks
+            apart[held] += square / self.networks
         weight = counts / counts.sum().clamp_min(1)
         num = slope * weight.reshape(-1, *[1] * (x.ndim - 1))
         log = Log(means={"discrepancy": (weight * apart).sum()})
         return Upload(mix={"num": num, "den": weight[:, None].expand(x.shape[:2])}, log=log), {}
 
-    def _slope(self, trained: Tensors, visit: Visit, network: int, means: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradient of the energies at every sample, and ||mu - nu||^2 of every class."""
-        x, inputs = visit.shared["x"], moving.described(visit.task)
+    def _slope(self, trained: Tensors, visit: Visit, network: int, x: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradient of the energies at the samples of some classes, and ||mu - nu||^2 of each class."""
+        inputs = moving.described(visit.task)
 
         def phi(samples: Tensors) -> Tensor:
             return self._phi(trained, visit, network, inputs.from_unit(samples["u"].flatten(0, 1)))
