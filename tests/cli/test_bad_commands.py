@@ -35,6 +35,11 @@ run data.skip_damaged=true -> run: data.skip_damaged is for data of many files (
 run data.skip_damaged=maybe -> run: data.skip_damaged must be true or false, got 'maybe'
 run augment=true -> run: augment is for isic, tinyimagenet, got data=digits
 run augment=1 -> run: augment must be true or false, got 1
+run average=2 -> run: average must be between 0 and 1, got 2
+run average=x -> run: average must be a number, got 'x'
+run average=0.5 method=local -> run: average is a mean of global models, and local has none
+run central=maybe -> run: central must be true or false, got 'maybe'
+run central=true method=ditto -> run: central trains one model for all: use fedavg or another method that
 run split=dirichelt -> unknown split 'dirichelt'; did you mean 'dirichlet'?
 run split=dirichlet -> run: split=dirichlet needs split.alpha
 run split=dirichlet split.alpha=0 -> Dirichlet: alpha must be above 0, got 0.0

@@ -197,6 +197,8 @@ class ServerState:
     server: Tensors
     visits: Tensor
     """How often each client has been sampled."""
+    sums: Tensors = field(default_factory=dict)
+    """Where global models are averaged: the sums of those of the window so far, in float64, and their `count`."""
 
     def to(self, device: torch.device) -> ServerState:
         """The state with its broadcast on a device."""

@@ -14,6 +14,7 @@ from fedchord.core.rules import Algorithm, ServerState
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.engine.averaging import added
 from fedchord.engine.executors import Executor, make_executor
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.work import Work
@@ -59,14 +60,17 @@ def simulate(
     state: ServerState | None = None,
     memory: ClientMemory | None = None,
     report: Callable[[str], None] = lambda line: None,
+    average: float = 0.0,
 ) -> Iterator[RoundResult]:
     """Train an algorithm on a federation, one `RoundResult` per round.
 
     `cohort` is a number of clients or a share of them. `executor` is a name (serial, processes, vectorised, auto) or an
     executor of the caller's, made for the same work and closed by the caller. With a `state` and a `memory` (of a
-    checkpoint) the run goes on from there, to the bit-identical result. Nothing runs until the generator is advanced.
+    checkpoint) the run goes on from there, to the bit-identical result. `average` is the share of
+    the rounds, the last ones, whose global models are averaged: a `Fitted` of the result deploys their mean. Nothing
+    runs until the generator is advanced.
     """
-    plan = Plan(rounds, cohort, seed)
+    plan = Plan(rounds, cohort, seed, average=average)
     work = Work.of(algorithm, task, federation, training, seed, device)
     memory = memory if memory is not None else ClientMemory(device=work.task.device)
     state = (state or open_run(algorithm, work.task, federation.num_clients, plan)).to(work.task.device)
@@ -96,6 +100,7 @@ def rounds_of(runner: Executor, plan: Plan, state: ServerState, memory: ClientMe
         down = num_bytes(state.broadcast) * len(ids) if algorithm.client.sends else 0
         results = runner.run(state.broadcast, ids, info, memory)
         state, mix = close_round(algorithm, work.task, state, results, info)
+        state = added(state, plan)
         up = sum(num_bytes(part) for part in (results.mix, results.carry, results.mean))
         up += 0 if results.losses is None else 4 * len(ids)
         seconds = time.perf_counter() - start

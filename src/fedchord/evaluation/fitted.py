@@ -11,6 +11,7 @@ from torch import Tensor
 from fedchord import notebook
 from fedchord.check import fail, require
 from fedchord.core.rules import LINE, Line, ServerState
+from fedchord.engine.averaging import averaged
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult
 from fedchord.engine.work import Work
@@ -25,11 +26,17 @@ STATISTICS = 256
 
 @dataclass(frozen=True)
 class Fitted:
-    """The work of a run, which is constant, with a server state and the clients' memory."""
+    """The work of a run, which is constant, with a server state and the clients' memory.
+
+    Where global models are averaged, the mean takes the place of the last one in `state`.
+    """
 
     work: Work
     state: ServerState
     memory: ClientMemory
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", averaged(self.state, self.work.task))
 
     def __repr__(self) -> str:
         algorithm, federation = self.work.algorithm, self.work.federation

@@ -11,7 +11,8 @@ import torch
 
 from fedchord import check, models
 from fedchord.check import fail, require, unknown
-from fedchord.core.rules import Algorithm
+from fedchord.clients.finetune import FineTune
+from fedchord.core.rules import GLOBAL, Algorithm
 from fedchord.data import PARTITIONS, SOURCES
 from fedchord.data.noise import KINDS
 from fedchord.data.split import split_sizes
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 def check_run(config: RunConfig) -> None:
     """Every check of a run's settings, the types of which are known to be right."""
-    for step in (_names, _numbers, _noise, _newcomers, _synthetic, _clients, _line):
+    for step in (_names, _numbers, _noise, _newcomers, _synthetic, _clients, _central, _line):
         step(config)
 
 
@@ -145,6 +146,14 @@ def _clients(config: RunConfig) -> None:
     clients = check.whole("run", "clients", made["clients"], 1)
     if made["split"] != "natural":
         plan.size(clients - count(config.newcomers or 0, clients))
+
+
+def _central(config: RunConfig) -> None:
+    """One model of all rows can be deployed as it is, or tuned."""
+    rule = config.algorithm().client
+    able = rule.deploys.kind == GLOBAL or (isinstance(rule, FineTune) and rule.form == "global")
+    told = "central trains one model for all: use fedavg or another method that deploys it, or fedavg-ft"
+    require(able or not config.central, "run", f"{told}, got {config.method}")
 
 
 def _line(config: RunConfig) -> None:

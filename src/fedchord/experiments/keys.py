@@ -190,15 +190,25 @@ class Rounds:
         None, "clients in a round: a number, a share such as 0.25, or all (default: 5, or all where there are fewer)"
     )
     seed: int = key(0, "the seed of everything that is random")
+    average: float | None = key(
+        None, "clients deploy the mean of the global models of this share of the rounds, the last ones (default: 0)"
+    )
+    central: bool | None = key(
+        None,
+        "a control: in every round one client trains on the training rows of all, whatever the cohort (default: false)",
+    )
 
     def plan(self) -> Plan:
         """Rounds, cohort and seed."""
+        average = self.average or 0.0
+        if self.central:
+            return Plan(self.rounds, 1, self.seed, average=average)
         if self.cohort is None:
-            return Plan(self.rounds, COHORT, self.seed, at_most=True)
+            return Plan(self.rounds, COHORT, self.seed, at_most=True, average=average)
         cohort = 1.0 if self.cohort == "all" else self.cohort
         if isinstance(cohort, str | bool):
             raise fail("run", f"cohort must be a number of clients, a share such as 0.25, or all, got {self.cohort!r}")
-        return Plan(self.rounds, cohort, self.seed)
+        return Plan(self.rounds, cohort, self.seed, average=average)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,15 @@ def opened(here: RunFolder, config: RunConfig, report: Report) -> Fitted:
     if not here.outline.exists():
         return Fitted(Parts.build(config, "cpu").work, found.state, memory)
     federation = outline.load(here.outline)
-    work = Work.of(config.algorithm(), config.task(federation), federation, config.training(), config.seed, "cpu")
+    work = Work.of(
+        config.algorithm(),
+        config.task(federation),
+        federation,
+        config.training(),
+        config.seed,
+        "cpu",
+        bool(config.central),
+    )
     return Fitted(work, found.state, memory)
 
 

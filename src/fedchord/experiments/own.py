@@ -111,6 +111,7 @@ class OwnConfig:
             "objects": self.digest,
         }
         values |= {} if self.sweep_lambdas is None else {"sweep.lambdas": list(self.sweep_lambdas)}
+        values |= {"average": self.asked.average} if self.asked.average else {}
         values |= {} if self.out is None else {"out": self.out}
         return values | dict(self.parameters)
 
@@ -125,7 +126,7 @@ class OwnConfig:
     @property
     def horizon(self) -> str:
         """What depends on the number of rounds, in words; "" if a longer run begins with the rounds of this one."""
-        return self.algorithm.horizon
+        return self.asked.horizon or self.algorithm.horizon
 
     def course(self) -> str:
         """The fingerprint that runs of any number of rounds share; "" where their rounds differ."""

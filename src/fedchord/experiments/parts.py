@@ -99,7 +99,9 @@ class Parts:
         federation, late = divide(config.federation(), config.newcomers or 0, config.seed)
         config.plan().size(federation.num_clients)
         asked, task = config.training(), config.task(federation)
-        work = Work.of(config.algorithm(), task, federation, asked, config.seed, device or config.device)
+        work = Work.of(
+            config.algorithm(), task, federation, asked, config.seed, device or config.device, bool(config.central)
+        )
         more = tuple(dict.fromkeys((*task.objective.metrics, *config.metrics))) if config.metrics else None
         check_kind(more or (), federation.regression)
         return Parts(config, work, asked, late and late.to(work.task.device), more)

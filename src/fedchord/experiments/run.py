@@ -50,6 +50,7 @@ def run(
     report: Report | None = None,
     progress: Progress | bool | None = None,
     loggers: Sequence[Logger] = (),
+    average: float = 0.0,
 ) -> Run:
     """The run that the command makes, of your own objects: iterate over it, or call `finish`.
 
@@ -59,7 +60,8 @@ def run(
     to that folder, for tables, compare and plots; with `resume` an interrupted run of the same objects goes on there,
     to the bit-identical result, and with more `rounds` than it had a finished one does. `progress` (True, False) shows
     how far the run is; a notebook shows it unless told not to. `loggers` are told of every round
-    (`experiments.loggers.Logger`: begin, round, end).
+    (`experiments.loggers.Logger`: begin, round, end). With `average` clients deploy the mean of the global models of
+    that share of the rounds, the last ones.
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
@@ -72,7 +74,7 @@ def run(
         task,
         federation,
         asked,
-        Plan(rounds, cohort, seed),
+        Plan(rounds, cohort, seed, average=average),
         executor,
         workers,
         eval_every,

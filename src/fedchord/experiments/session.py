@@ -73,7 +73,7 @@ class Run:
         self._lines: list[Line] = []
         self._before, self._start, self._warned = 0.0, time.perf_counter(), False
         self._paced = False  # whether lines of an earlier stretch were measured as often as now
-        self._reached: Fitted | None = None
+        self._reached: tuple[ServerState, ClientMemory] | None = None
 
     def __repr__(self) -> str:
         measured = shown.first(shown.latest(self._lines, self.summary))
@@ -196,7 +196,7 @@ class Run:
         """Where the run begins: at its start, or at its newest checkpoint of a round up to `latest`."""
         work = self.parts.work
         if self._reached is not None and self._folder is None:  # iterated before, and nothing was written
-            return self._reached.state, self._reached.memory
+            return self._reached
         memory = ClientMemory(device=work.task.device)
         found = self._checkpoints.load(memory, latest) if self._folder and self._going_on else None
         for problem in found.problems if found else ():
@@ -232,7 +232,7 @@ class Run:
             self._checkpoints.save(result.state, result.memory)
         plain = {part.name: getattr(result, part.name) for part in fields(RoundResult)}
         done = Round(**plain, evaluation=evaluation, samples=made)
-        self._reached = done.fitted
+        self._reached = result.state, result.memory
         self._write(done)
         self._warn(done)
         return done

@@ -43,6 +43,11 @@ def notes(parts: Parts) -> list[Note]:
     if parts.newcomers is not None:
         late, trained = parts.newcomers.num_clients, parts.federation.num_clients
         found.append({"kind": "newcomers", "clients": late, "of": late + trained})
+    if parts.work.central:
+        found.append({"kind": "central", "rows": len(parts.federation.train.rows)})
+    if parts.config.plan().average:
+        plan = parts.config.plan()
+        found.append({"kind": "average", "rounds": sum(plan.averages(t + 1) for t in range(plan.rounds))})
     line = parts.algorithm.client.deploys.kind == LINE
     if parts.config.sweep_lambdas is not None and not line:
         found.append({"kind": "no-line", "method": parts.config.method})

@@ -63,6 +63,18 @@ def newcomers(note: Fact) -> str:
     return f"newcomers: {note['clients']} of {note['of']} clients were kept out of training"
 
 
+def central(note: Fact) -> str:
+    """A control that is no federation."""
+    return f"central: every round, one client trained on the {note['rows']} training rows of all"
+
+
+def average(note: Fact) -> str:
+    """What takes the place of the last model."""
+    count = note["rounds"]
+    which = f"the mean of the models of the last {count} rounds" if count > 1 else "the model of the last round"
+    return f"average: the global model that is deployed is {which}"
+
+
 def no_line(note: Fact) -> str:
     """A lambda sweep was asked for where there is no line."""
     return f"{note['method']} has one model: sweep.lambdas has no effect"
@@ -100,6 +112,8 @@ def never_mixes(note: Fact) -> str:
 KINDS: dict[str, Callable[[Fact], str]] = {
     "data": data,
     "newcomers": newcomers,
+    "central": central,
+    "average": average,
     "no-line": no_line,
     "unvalidated": unvalidated,
     "few-validation-rows": few_validation_rows,
