@@ -49,6 +49,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
     keys.Rounds,
     keys.Measured,
     keys.Swept,
+    keys.Chosen,
     keys.Judged,
     keys.Synthetic,
     keys.Rows,

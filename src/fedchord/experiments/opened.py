@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from fedchord.check import FedchordError
+from fedchord.check import FedchordError, require
 from fedchord.data import outline
 from fedchord.engine import checkpoint
 from fedchord.engine.memory import ClientMemory
@@ -13,6 +14,7 @@ from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.parts import Parts
+from fedchord.experiments.summary import as_chosen
 
 Report = Callable[[str], None]
 CODE = ("method", "mixing", "server", "model")
@@ -29,7 +31,7 @@ def opened(here: RunFolder, config: RunConfig, report: Report) -> Fitted:
     for problem in found.problems:
         report(f"{problem}; taking the one before")
     if not here.outline.exists():
-        return Fitted(Parts.build(config, "cpu").work, found.state, memory)
+        return _deployed(Fitted(Parts.build(config, "cpu").work, found.state, memory), here, config)
     federation = outline.load(here.outline)
     work = Work.of(
         config.algorithm(),
@@ -40,9 +42,21 @@ def opened(here: RunFolder, config: RunConfig, report: Report) -> Fitted:
         "cpu",
         bool(config.central),
     )
-    return Fitted(work, found.state, memory)
+    return _deployed(Fitted(work, found.state, memory), here, config)
+
+
+def _deployed(fitted: Fitted, here: RunFolder, config: RunConfig) -> Fitted:
+    """What clients deploy, after their choice where one was made."""
+    if config.chooser() is None:
+        return fitted
+    told = "is not finished, and what its clients choose is known when it is"
+    require(here.finished, str(here.path), told)
+    return as_chosen(fitted, here.read_summary())
 
 
 def with_rows(fitted: Fitted, config: RunConfig) -> Fitted:
     """The same with the rows, read anew: for rules that train before use, and for BatchNorm statistics of a client."""
-    return Fitted(Parts.build(config, "cpu").work, fitted.state, fitted.memory)
+    work = Parts.build(config, "cpu").work
+    if config.chooser() is None:
+        return replace(fitted, work=work)
+    return replace(fitted, work=replace(work, algorithm=fitted.work.algorithm, federation=work.federation.whole()))

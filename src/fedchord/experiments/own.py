@@ -17,6 +17,7 @@ from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.evaluation.choice import Chooser
 from fedchord.evaluation.sweep import LAMBDAS, check_lambdas
 from fedchord.experiments.config import INDIFFERENT
 from fedchord.experiments.reading import MADE
@@ -44,6 +45,7 @@ class OwnConfig:
     validation: float = 0.0
     judge_features: str | None = None
     judge_privacy: bool | None = None
+    choose: Chooser | None = None
 
     def __post_init__(self) -> None:
         if self.sweep_lambdas is not None:
@@ -84,6 +86,10 @@ class OwnConfig:
         """Where models with two ends are measured."""
         return LAMBDAS if self.sweep_lambdas is None else self.sweep_lambdas
 
+    def chooser(self) -> Chooser | None:
+        """What is chosen for all clients; None if nothing."""
+        return self.choose
+
     def judged_by(self) -> Judge:
         """The recipe of the classifier that measures synthetic samples."""
         return self.judge
@@ -112,6 +118,7 @@ class OwnConfig:
         }
         values |= {} if self.sweep_lambdas is None else {"sweep.lambdas": list(self.sweep_lambdas)}
         values |= {"average": self.asked.average} if self.asked.average else {}
+        values |= {} if self.choose is None else {"choose": repr(self.choose)}
         values |= {} if self.out is None else {"out": self.out}
         return values | dict(self.parameters)
 
@@ -147,7 +154,8 @@ class OwnConfig:
         yield repr((self.task.signature, self.judge, self.metrics)).encode()
         first = self.task.init(0)  # what differs by seed alone is one row of a table
         columns = self.federation.columns
-        rows = (self.federation.train, self.federation.validation, self.federation.test)
+        rows = [self.federation.train, self.federation.validation, self.federation.test]
+        rows += [] if self.federation.held is None else [self.federation.held]
         tensors = [*first.values(), *columns.values(), *(t for part in rows for t in (part.rows, part.offsets))]
         for tensor in tensors:
             yield f"{tensor.dtype} {tuple(tensor.shape)}".encode()

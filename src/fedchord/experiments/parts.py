@@ -13,6 +13,7 @@ from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.executors import Executor
 from fedchord.engine.work import Work
+from fedchord.evaluation.choice import Choice, Chooser, choose, settled
 from fedchord.evaluation.evaluate import Evaluation, evaluate
 from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.newcomers import Welcome, divide, welcome
@@ -81,6 +82,9 @@ class Settings(Protocol):
     def judged_by(self) -> Judge:
         """The recipe of the classifier that measures synthetic samples."""
 
+    def chooser(self) -> Chooser | None:
+        """What is chosen for all clients; None if nothing."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -104,7 +108,7 @@ class Parts:
         )
         more = tuple(dict.fromkeys((*task.objective.metrics, *config.metrics))) if config.metrics else None
         check_kind(more or (), federation.regression)
-        return Parts(config, work, asked, late and late.to(work.task.device), more)
+        return Parts(config, work, asked, late and late.whole().to(work.task.device), more)
 
     @property
     def algorithm(self) -> Algorithm:
@@ -120,6 +124,14 @@ class Parts:
     def task(self) -> Task:
         """What is learnt."""
         return self.work.task
+
+    def chosen(self, fitted: Fitted, executor: Executor | None = None) -> tuple[Fitted, Choice | None]:
+        """What clients deploy after their joint choice, where one is asked for, and the choice."""
+        chooser = self.config.chooser()
+        if chooser is None:
+            return fitted, None
+        choice = choose(fitted, chooser, executor)
+        return settled(fitted, choice), choice
 
     def measured(
         self, fitted: Fitted, executor: Executor | None = None, last: bool = True

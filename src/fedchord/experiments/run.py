@@ -14,6 +14,7 @@ from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.work import Work, pick_device
+from fedchord.evaluation.choice import Chooser
 from fedchord.evaluation.evaluate import checked
 from fedchord.experiments.config import INDIFFERENT, RunConfig
 from fedchord.experiments.folder import RunFolder
@@ -51,6 +52,7 @@ def run(
     progress: Progress | bool | None = None,
     loggers: Sequence[Logger] = (),
     average: float = 0.0,
+    choose: Chooser | None = None,
 ) -> Run:
     """The run that the command makes, of your own objects: iterate over it, or call `finish`.
 
@@ -61,7 +63,8 @@ def run(
     to the bit-identical result, and with more `rounds` than it had a finished one does. `progress` (True, False) shows
     how far the run is; a notebook shows it unless told not to. `loggers` are told of every round
     (`experiments.loggers.Logger`: begin, round, end). With `average` clients deploy the mean of the global models of
-    that share of the rounds, the last ones.
+    that share of the rounds, the last ones. `choose` is what is chosen for all clients by the rows they hold out
+    (`data.hold_out`).
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
@@ -83,8 +86,12 @@ def run(
         names,
         lambdas,
         None if out is None else str(out),
+        choose=choose,
     )
     config.plan().size(federation.num_clients)
+    if choose is not None:
+        choose.check(algorithm)
+        check.require(federation.held is not None, "run", "choose needs rows that are held out: see data.hold_out")
     return Run(Parts(config, work, asked, metrics=names), resume, report, picked(progress), loggers)
 
 

@@ -32,7 +32,7 @@ from fedchord.experiments.progress import Progress, Silent
 from fedchord.experiments.reading import Line
 from fedchord.experiments.repair import Standing, finished, lost, name_damage, spans
 from fedchord.experiments.round import Round
-from fedchord.experiments.summary import round_line, summarise
+from fedchord.experiments.summary import as_chosen, round_line, summarise
 from fedchord.synthetic.set import drawn
 
 Report = Callable[[str], None]
@@ -224,14 +224,15 @@ class Run:
 
     def _done(self, result: RoundResult, pool: Executor) -> Round:
         """Everything that follows a round: evaluation, checkpoint, line, warning."""
-        rounds, evaluation, made = self.parts.config.rounds, None, None
+        rounds, evaluation, made, choice = self.parts.config.rounds, None, None, None
         last = result.round == rounds
         if last or (self._every > 0 and result.round % self._every == 0):
-            evaluation, made = self.parts.measured(Fitted.of(result), pool, last)
+            fitted, choice = self.parts.chosen(Fitted.of(result), pool)
+            evaluation, made = self.parts.measured(fitted, pool, last)
         if self._folder and self._checkpoints.due(result.round, rounds):
             self._checkpoints.save(result.state, result.memory)
         plain = {part.name: getattr(result, part.name) for part in fields(RoundResult)}
-        done = Round(**plain, evaluation=evaluation, samples=made)
+        done = Round(**plain, evaluation=evaluation, samples=made, choice=choice)
         self._reached = result.state, result.memory
         self._write(done)
         self._warn(done)
@@ -258,7 +259,7 @@ class Run:
     def _end(self, last: Round | None, begun: Fitted, pool: Executor) -> None:
         """Sweep, newcomers, synthetic set, summary; a run whose last round was done before is measured once more."""
         parts = self.parts
-        fitted = begun if last is None else last.fitted
+        fitted, choice = parts.chosen(begun, pool) if last is None else (last.fitted, last.choice)
         evaluation, made = (None, None) if last is None else (last.evaluation, last.samples)
         if evaluation is None:
             evaluation, made = parts.measured(fitted, pool)
@@ -268,7 +269,7 @@ class Run:
             self._folder.write_samples(made)
         looked = parts.looked(made, evaluation, self._lines)
         held = parts.validated(fitted, pool)
-        summary = summarise(parts, evaluation, swept, self._lines, self._elapsed(), late, looked, held)
+        summary = summarise(parts, evaluation, swept, self._lines, self._elapsed(), late, looked, held, choice)
         if self._folder:
             self._folder.write_summary(summary)
         self._loggers.end(summary)
@@ -278,7 +279,8 @@ class Run:
         """The results of a run that is finished already."""
         assert self._folder is not None
         self._say(f"{self._folder.path} is finished; nothing was changed")
-        self.summary, self.fitted = self._folder.read_summary(), Fitted(self.parts.work, state, memory)
+        self.summary = self._folder.read_summary()
+        self.fitted = as_chosen(Fitted(self.parts.work, state, memory), self.summary)
 
     def _guarded(self, results: Iterator[RoundResult], last: Fitted) -> Iterator[RoundResult]:
         """The rounds; if samples diverge, the set of the last good round is kept before the error goes on."""

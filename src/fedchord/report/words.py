@@ -75,6 +75,14 @@ def average(note: Fact) -> str:
     return f"average: the global model that is deployed is {which}"
 
 
+def choice(note: Fact) -> str:
+    """What was chosen for all clients."""
+    at, epochs = note["at"], note["epochs"]
+    what = [] if at is None else [f"lambda {at:g}"]
+    what += [] if epochs is None else [f"{epochs} epoch{'s' * (epochs != 1)} before use"]
+    return f"choice of all clients, by {note['rows']} rows held out of training: {' and '.join(what)}"
+
+
 def no_line(note: Fact) -> str:
     """A lambda sweep was asked for where there is no line."""
     return f"{note['method']} has one model: sweep.lambdas has no effect"
@@ -114,6 +122,7 @@ KINDS: dict[str, Callable[[Fact], str]] = {
     "newcomers": newcomers,
     "central": central,
     "average": average,
+    "choice": choice,
     "no-line": no_line,
     "unvalidated": unvalidated,
     "few-validation-rows": few_validation_rows,
