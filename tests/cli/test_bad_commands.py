@@ -47,6 +47,11 @@ run choose.held=0.2 -> run: choose.held is given, but choose is not
 run choose=lambda method=ditto choose.held=1 -> run: choose.held must lie between 0 and 1, got 1.0
 run choose=epochs method=fedavg-ft choose.epochs=1,x -> run: choose.epochs must be numbers
 run choose=epochs method=fedavg-ft choose.epochs=1.5 -> run: choose.epochs must be a whole number
+advise method=ditto -> advise: method is what the pilots set or leave out
+advise mixing=term -> advise: mixing is what the pilots set or leave out
+advise data=none.csv -> data: none.csv: no such file
+advise --seeds 1 -> advise: --seeds must be a whole number
+advise rounds=0 -> run: rounds must be
 run split=dirichelt -> unknown split 'dirichelt'; did you mean 'dirichlet'?
 run split=dirichlet -> run: split=dirichlet needs split.alpha
 run split=dirichlet split.alpha=0 -> Dirichlet: alpha must be above 0, got 0.0

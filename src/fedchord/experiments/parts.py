@@ -97,10 +97,13 @@ class Parts:
     metrics: tuple[str, ...] | None = None
 
     @staticmethod
-    def build(config: RunConfig, device: str | None = None) -> Parts:
-        """Read the data and build everything, on the run's device unless told otherwise; mistakes are told here."""
+    def build(config: RunConfig, device: str | None = None, federation: Federation | None = None) -> Parts:
+        """Read the data and build everything, on the run's device unless told otherwise; mistakes are told here.
+
+        A `federation` that is given takes the place of the one that the settings describe.
+        """
         config.check_code()
-        federation, late = divide(config.federation(), config.newcomers or 0, config.seed)
+        federation, late = divide(federation or config.federation(), config.newcomers or 0, config.seed)
         config.plan().size(federation.num_clients)
         asked, task = config.training(), config.task(federation)
         work = Work.of(
