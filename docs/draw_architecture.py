@@ -26,6 +26,7 @@ DRAWING = HERE / "architecture.svg"
 WORDS = {
     "cli": "the command fedchord, one file a group of commands",
     "thesis": "studies as TOML, figures, the thesis' numbers",
+    "remote": "the same run on several machines",
     "export": "a model that leaves, with all it needs",
     "report": "tables, comparisons, plots: what people look at",
     "experiments": "a run as a record: settings, folder, summary, study",

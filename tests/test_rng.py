@@ -1,5 +1,7 @@
 import collections
 import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -84,3 +86,22 @@ def test_generator_is_a_function_of_the_key():
 def test_long_draws_are_the_same_as_numbers_and_as_tensors():
     for n in (4095, 4096, 4097, 10_000):
         assert torch.equal(rng.bits(77, n), rng.bits(torch.tensor(77), n))
+
+
+def test_threads_that_draw_from_the_global_generator_wait_for_each_other():
+    """Twelve runs of a module that draws, in six threads: each has the numbers of its own key."""
+
+    def drawn(key: int) -> torch.Tensor:
+        found = []
+        with rng.seeded(key):
+            for _ in range(50):
+                found.append(torch.rand(20))
+                time.sleep(0)  # another thread may go on here
+        return torch.cat(found)
+
+    before = torch.get_rng_state()
+    alone = [drawn(key) for key in range(12)]
+    with ThreadPoolExecutor(6) as pool:
+        together = list(pool.map(drawn, range(12)))
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+    assert torch.equal(before, torch.get_rng_state())

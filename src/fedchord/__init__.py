@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedchord.engine.checkpoint import Checkpoints
     from fedchord.engine.memory import ClientMemory
     from fedchord.engine.simulate import RoundResult, simulate
+    from fedchord.engine.weather import Weather
     from fedchord.evaluation.evaluate import Evaluation, evaluate
     from fedchord.evaluation.fitted import Fitted
     from fedchord.experiments.run import run
@@ -40,6 +41,7 @@ __all__ = [
     "ServerRule",
     "Task",
     "Training",
+    "Weather",
     "evaluate",
     "federate",
     "load",
@@ -60,6 +62,7 @@ _HOMES = {
     "fedchord.engine.memory": ("ClientMemory",),
     "fedchord.engine.checkpoint": ("Checkpoints",),
     "fedchord.engine.simulate": ("RoundResult", "simulate"),
+    "fedchord.engine.weather": ("Weather",),
     "fedchord.evaluation.evaluate": ("Evaluation", "evaluate"),
     "fedchord.evaluation.fitted": ("Fitted",),
     "fedchord.experiments.run": ("run",),

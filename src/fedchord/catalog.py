@@ -28,6 +28,7 @@ from fedchord.clients.scaffold import Scaffold
 from fedchord.clients.split import Split
 from fedchord.clients.stateless import StatelessSuPerFed
 from fedchord.clients.superfed import SuPerFed
+from fedchord.clients.witness import Witness
 from fedchord.core.rules import Algorithm, ClientRule, MixingRule, ServerRule
 from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
 from fedchord.mixing.adaptive import AAggFFAdaptive
@@ -39,7 +40,7 @@ from fedchord.mixing.qfedavg import QFedAvg
 from fedchord.mixing.static import BySize, Uniform
 from fedchord.mixing.term import Term
 from fedchord.servers.adaptive import Adagrad, Adam, Momentum, Yogi
-from fedchord.servers.langevin import SCHEDULE, SHORT, Langevin
+from fedchord.servers.langevin import SCHEDULE, SHORT, STILL, Langevin
 from fedchord.servers.step import Blend, ScaffoldStep, Step
 
 
@@ -101,6 +102,12 @@ METHODS: dict[str, Method] = {
         partial(Energy, **THESIS),
         server=partial(Langevin, **SCHEDULE),
         about="the same with the settings of the thesis: local models drawn anew in every round",
+        model="smallconv",
+    ),
+    "fedevg-witness": Method(
+        Witness,
+        server=partial(Langevin, **STILL),
+        about="a synthetic set by matching mean features of random networks; clients train nothing",
         model="smallconv",
     ),
     "fedcvae": Method(

@@ -11,6 +11,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -160,10 +162,28 @@ def generator(key: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
+_ALONE = threading.RLock()
+
+
+def _free() -> None:
+    global _ALONE
+    _ALONE = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_free)  # whoever held it in the parent is not there to give it back
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """Run code that may draw from torch's global generator; it is restored. Other threads wait for their turn."""
+    with _ALONE, torch.random.fork_rng(devices=[]):
+        yield
+
+
 @contextmanager
 def seeded(key: int) -> Iterator[None]:
     """Run code that draws from torch's global generator (initialisers, Dropout) under a key; the generator is
     restored."""
-    with torch.random.fork_rng(devices=[]):
+    with restored():
         torch.default_generator.manual_seed(_signed(key))
         yield

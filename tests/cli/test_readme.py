@@ -12,7 +12,7 @@ from fedchord.cli import main
 
 README = Path(__file__).parents[2] / "README.md"
 SHORTER = {"synth train": ["--steps", "20"], "synth quality": ["--rows", "100"]}
-FOLLOWED = ("list", "run", "resume", "table", "compare", "plot", "export", "predict", "sweep", "synth")
+FOLLOWED = ("list", "run", "resume", "table", "compare", "plot", "report", "export", "predict", "sweep", "synth")
 
 
 def commands() -> list[list[str]]:
@@ -48,6 +48,15 @@ def test_every_command_works_in_the_order_given(tmp_path, monkeypatch, capsys):
         done.append(" ".join(words[: 2 if words[0] == "synth" else 1]))
         if words[0] == "compare":
             assert re.search(r"fedprox.* 12 ", printed.out), printed.out  # six clients, two seeds
-    assert {*FOLLOWED[:-1], "synth show", "synth train", "synth quality", "synth privacy", "synth export"} == set(done)
+    assert {
+        *FOLLOWED[:-1],
+        "synth show",
+        "synth train",
+        "synth judge",
+        "synth quality",
+        "synth privacy",
+        "synth export",
+    } == set(done)
     assert (tmp_path / "runs/a/summary-2.json").exists() and list(tmp_path.glob("runs/sweep-*/sweep.csv"))
+    assert "<title>digits, pathological split, 6 clients" in (tmp_path / "report.html").read_text()
     assert (tmp_path / "classifier.pt").exists() and (tmp_path / "digits.npz").exists()

@@ -51,6 +51,8 @@ def test_pairs_per_client():
     assert made.client_names == tuple(str(i) for i in range(12))
     assert data.columns["x"][made.train[11]].flatten().tolist() == [11]
     named = from_arrays(clients={"north": pairs[3], "east": pairs[1]}, classes=12)
+    first = from_arrays({"north": pairs[3], "east": pairs[1]}, classes=12)
+    assert torch.equal(first.columns["x"], named.columns["x"]) and first.group_names == named.group_names
     assert named.group_names == ("east", "north")
     assert named.columns["y"].tolist() == [3, 0, 1, 0]
 
@@ -64,8 +66,15 @@ def test_holdout_and_classes():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({}, "arrays: needs x and y, or a list of (x, y) pairs as clients"),
-        ({"x": np.zeros((2, 1))}, "arrays: needs x and y, or a list of (x, y) pairs as clients"),
+        (
+            {"x": {"a": ([[1.0]], [0])}, "y": [0]},
+            "arrays: a dict from client names to (x, y) comes without y and clients",
+        ),
+        ({}, "arrays: needs x and y, or clients as a list of (x, y) or a dict from names to (x, y)"),
+        (
+            {"x": np.zeros((2, 1))},
+            "arrays: needs x and y, or clients as a list of (x, y) or a dict from names to (x, y)",
+        ),
         ({"x": [["a"]], "y": [0]}, "arrays: x must hold numbers, got an array of <U1"),
         ({"x": [[1], [1, 2]], "y": [0, 1]}, "arrays: x must be an array with rows of equal shape"),
         ({"x": 3, "y": [0]}, "arrays: x must be an array, got 3"),

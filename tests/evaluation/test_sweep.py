@@ -62,6 +62,30 @@ def test_every_point_is_the_mixed_model_on_the_clients_rows(name, dense):
             assert float(result.test[client, point]) == pytest.approx(accuracy), (client, lam)
 
 
+def test_other_metrics_beside_have_a_best_lambda_of_their_own():
+    """The loss along the line by hand: cross-entropy of the mixed model on the client's test rows."""
+    run = trained("ditto", FEDERATION)
+    result = sweep(run.fitted, also=("loss", "top1"))
+    assert set(result.others) == {"loss"} and result.test.equal(sweep(run.fitted).test)
+    g, by_hand = run.last.state.broadcast["theta"], torch.zeros(6, len(LAMBDAS))
+    for client in range(6):
+        own = run.last.memory.get(client)
+        x, y = (FEDERATION.columns[c][FEDERATION.test[client]] for c in ("x", "y"))
+        for point, lam in enumerate(LAMBDAS):
+            module = TwoNN(6, 5, 3)
+            torch.nn.utils.vector_to_parameters(
+                (1 - lam) * g + lam * (g if own is None else own["v"]), module.parameters()
+            )
+            by_hand[client, point] = torch.nn.functional.cross_entropy(module(x), y).detach()
+    found = result.of("loss")
+    assert torch.allclose(found.test.float(), by_hand, atol=1e-5)
+    lam, values = found.best_mean()
+    assert lam == LAMBDAS[int(by_hand.mean(0).argmin())] and float(values.mean()) == pytest.approx(
+        float(by_hand.mean(0).min()), abs=1e-5
+    )
+    assert found.validated() is None
+
+
 def test_summaries_by_hand():
     test = torch.tensor([[0.1, 0.9, 0.2], [0.8, 0.5, 0.6]], dtype=torch.float64)
     validation = torch.tensor([[0.3, 0.2, 0.9], [0.9, 0.1, 0.1]], dtype=torch.float64)

@@ -90,9 +90,9 @@ def test_a_run_folder_holds_everything(tmp_path):
     sentence = "scaffold: momentum and weight_decay set to 0 (were 0.9, 0.0001)"
     assert words.sentences(protocol, "scaffold")[-1] == sentence
     columns = ["mean", "std", "worst10", "best10", "gini", "gap", "pooled", "clients", "undefined", "weighted"]
-    assert list(summary["metrics"]["loss"]) == columns
+    assert protocol["data"] == {"name": "digits", "verdict": "original"}
     along = ["swept", "swept_std", "validated", "validated_std"]
-    assert list(summary["metrics"]["top1"]) == columns + along
+    assert list(summary["metrics"]["top1"]) == list(summary["metrics"]["loss"]) == columns + along
     # one model: nothing to sweep
     assert summary["metrics"]["top1"]["swept"] == summary["metrics"]["top1"]["mean"] and summary["sweep"] is None
     assert summary["per_client"]["client"] == [str(i) for i in range(6)]
@@ -124,6 +124,10 @@ def test_the_lambda_sweep_of_a_method_with_two_models():
     assert found["optimistic"]["mean"] == pytest.approx(sum(max(row) for row in table) / 6)
     chosen = [row[round(10 * lam)] for row, lam in zip(table, found["validated"]["lambdas"], strict=True)]
     assert top1["validated"] == pytest.approx(sum(chosen) / 6)
+    assert (
+        0 < summary["metrics"]["loss"]["swept"] <= 1e-6 + summary["metrics"]["loss"]["mean"]
+    )  # at a lambda of its own
+    assert "validated" not in summary["metrics"]["loss"] and "swept" not in summary["metrics"]["ece"]
     assert top1["mean"] == pytest.approx(means[-1])  # Ditto deploys its own model, the far end
     assert found["two_models"] + found["one_model"] == 6
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-
 import pytest
 
 from fedchord.clients.prox import Prox
 from fedchord.clients.superfed import SuPerFed
 from fedchord.experiments import study
-from fedchord.mixing.aaggff import AAggFFSilo
+from fedchord.mixing.aaggff import AAggFFDevice, AAggFFSilo
 from fedchord.mixing.online.responses import FAMILIES
 from fedchord.mixing.static import BySize, Uniform
 from fedchord.servers.adaptive import Adagrad, Adam, Yogi
@@ -19,43 +15,24 @@ from fedchord.servers.step import Step
 from fedchord.thesis import studies
 
 
-def printed(table: str) -> list[dict]:
-    place = os.environ.get("FEDCHORD_THESIS")
-    if not place:
-        pytest.skip("FEDCHORD_THESIS does not point to the thesis' tables.json")
-    path = Path(place) / "tables.json" if Path(place).is_dir() else Path(place)
-    return json.loads(path.read_text())[table]["rows"]
-
-
-def test_ag_silo_holds_the_numbers_of_the_thesis() -> None:
-    rows = [row for row in printed("ag_silo") if row["dataset"] == "Berka"]
-    expected = {(row["method"], "Berka leaking", "gap"): (row["mean"], row["std"]) for row in rows}
-    assert len(expected) == 7 and studies.load("ag_silo").reference.values == expected
-
-
 def test_ag_silo_has_the_runs_of_result_silo() -> None:
-    for scale in (None, "fifty"):
-        folders = [{job.folder for job in study.plan(studies.load(n), scale).jobs} for n in ("ag_silo", "result_silo")]
-        assert folders[0] == folders[1]
-    assert len(folders[0]) == 9 * 3 * 50
-
-
-def test_pnp_holds_the_numbers_of_the_thesis() -> None:
-    expected = {}
-    for row in printed("pnp"):
-        if row["dataset"] == "Heart":
-            label = row["method"] + (" AAggFF-S" if row["setting"]["with_AAggFF"] else "")
-            expected[label, "Heart", {"avg": "mean", "worst": "worst10"}[row["metric"]]] = (row["mean"], row["std"])
-    assert len(expected) == 20 and studies.load("pnp").reference.values == expected
+    for name in ("silo", "device"):
+        for scale in studies.SCALES:
+            both = [
+                {job.folder for job in study.plan(studies.load(f"{t}_{name}"), scale).jobs} for t in ("ag", "result")
+            ]
+            assert both[0] == both[1]
+    fifty = study.plan(studies.load("result_silo"), "thesis", ["seeds=1-50"]).jobs
+    assert len({job.folder for job in fifty}) == 9 * 5 * 50
 
 
 def test_pnp_exchanges_the_mixing_rule_and_nothing_else() -> None:
-    plan = study.plan(studies.load("pnp"), None, ["seeds=1"])
+    plan = study.narrowed(study.plan(studies.load("pnp"), None, ["seeds=1"]), ["Heart"])
     rules = {job.method: job.config.algorithm() for job in plan.jobs}
     bases = ("FedAvg", "FedProx", "FedAdam", "FedYogi", "FedAdagrad", "SuPerFed")
     assert len(rules) == 3 * len(bases)
     for name in bases:
-        base, even, fair = rules[name], rules[f"{name} uniform"], rules[f"{name} AAggFF-S"]
+        base, even, fair = rules[name], rules[f"{name} uniform"], rules[f"{name} + AAggFF"]
         assert base.client == even.client == fair.client and base.server == even.server == fair.server
         assert (base.mixing, even.mixing, fair.mixing) == (BySize(), Uniform(), AAggFFSilo(cdf="frechet"))
     assert rules["FedProx"].client == Prox(mu=1e-3) and isinstance(rules["SuPerFed"].client, SuPerFed)
@@ -66,17 +43,19 @@ def test_pnp_exchanges_the_mixing_rule_and_nothing_else() -> None:
     training = plan.jobs[0].config.training()
     schedule = (training.lr, training.weight_decay, training.lr_decay, training.lr_step)
     assert (plan.jobs[0].config.rounds, *schedule) == (200, 0.01, 0.0, 0.999, 2)
+    tiny = study.narrowed(study.plan(studies.load("pnp"), "thesis", ["seeds=1"]), ["TinyImageNet"])
+    mixings = {job.method: job.config.algorithm().mixing for job in tiny.jobs}
+    assert {mixings[f"{name} + AAggFF"] for name in bases} == {AAggFFDevice(cdf="exponential")}
+    one = tiny.jobs[0].config
+    assert (one.clients, one.cohort, one.rounds, one.split_alpha, one.lr_decay) == (1000, 5, 2000, 0.01, 0.95)
 
 
-def test_cdf_effect_holds_the_numbers_of_the_thesis_and_all_families() -> None:
+def test_cdf_effect_has_all_families_and_the_device_form_for_words() -> None:
     made = studies.load("cdf_effect")
     assert [entry.keys["method.cdf"] for entry in made.methods] == list(FAMILIES)
-    columns = {"avg_AUROC": "mean", "worst_AUROC": "worst10"}
-    rows = [row for row in printed("cdf_effect") if row["dataset"] == "Berka"]
-    expected = {
-        (row["method"].split("/")[1], "Berka leaking", columns[row["metric"]]): (row["mean"], None) for row in rows
-    }
-    assert len(expected) == 4 and made.reference.values == expected
+    for job in study.plan(made, "thesis").jobs:
+        device = job.setting in ("Reddit", "Shakespeare's words")
+        assert isinstance(job.config.algorithm().mixing, AAggFFDevice if device else AAggFFSilo)
 
 
 def test_the_grid_is_that_of_the_thesis_on_seeds_of_its_own() -> None:
@@ -92,14 +71,21 @@ def test_the_grid_is_that_of_the_thesis_on_seeds_of_its_own() -> None:
         "fedmgda": [0.1, 0.5, 1.0],
         "propfair": [2.0, 3.0, 5.0],
     }
-    tables = {seed for name in ("result_silo", "pnp") for seed in study.plan(studies.load(name), "fifty").study.seeds}
-    assert not set(grid.seeds) & (tables | set(range(1, 51)))
+    assert not set(grid.seeds) & set(range(1, 51))
+    device = studies.load("device_grid")
+    names = {entry.label for entry in grid.methods if "AFL" not in entry.label}
+    assert names < {entry.label for entry in device.methods} and not set(device.seeds) & set(range(1, 51))
+
+
+SILO = ("Berka", "Berka leaking", "Heart")
 
 
 @pytest.mark.parametrize("name", ["ag_silo", "pnp", "cdf_effect", "silo_grid"])
 def test_settings_are_those_of_result_silo(name: str) -> None:
     silo = {entry.label: entry.keys for entry in studies.load("result_silo").settings}
-    for job in study.plan(studies.load(name)).jobs:
+    jobs = [job for job in study.plan(studies.load(name)).jobs if job.setting in SILO]
+    assert jobs
+    for job in jobs:
         config = job.config
         assert (config.model, config.split, config.test, config.batch) == ("logreg", "natural", 0.2, 20)
         assert (config.cohort, config.epochs) == ("all", 1)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedchord.check import FedchordError
-from fedchord.experiments.study_file import parse, seeds_of
+from fedchord.experiments import study
+from fedchord.experiments.study_file import load, parse, seeds_of
 from fedchord.experiments.study_rows import read, rows
 
 STUDIES = Path(__file__).parents[2] / "src" / "fedchord" / "thesis" / "studies"
@@ -126,3 +127,24 @@ def test_no_row_is_written_in_two_files() -> None:
             seen.setdefault(json.dumps(keys, sort_keys=True), set()).add(path.name)
     assert len(seen) > 60
     assert {keys: files for keys, files in seen.items() if len(files) > 1} == {}
+
+
+BELOW = '[settings]\ndata = "digits"\nrouns = 3\n'
+MISTAKES = {
+    'include = "below"\n\n[[method]]\nmethod = "fedavg"\n': ("below", 3, "key 'rouns'; did you mean 'rounds'"),
+    'title = "x"\n# titel\ntitel = "y"\n': ("mine", 3, "key of study mine 'titel'; did you mean 'title'"),
+    '[[method]]\nlabel = "my fedprx"\nmethod = "fedprx"\n': ("mine", 3, "method 'fedprx'; did you mean 'fedprox'"),
+    '[[method]]\nmethod = "fedavg"\n[scale.small.in]\n"K*" = { rounds = 1 }\n': ("mine", 4, "scale.small in 'K*'"),
+    '[[method]]\nmethod = "fedavg"\n[[setting]]\nlabel = "a"\nmetric = "top6"\n': ("mine", 5, "mine, a 'top6'"),
+}
+
+
+@pytest.mark.parametrize("own", MISTAKES)
+def test_a_mistake_is_told_with_its_file_and_line(tmp_path: Path, own: str) -> None:
+    (tmp_path / "below.toml").write_text(BELOW)
+    (tmp_path / "mine.toml").write_text(own)
+    place, line, words = MISTAKES[own]
+    with pytest.raises(FedchordError) as caught:
+        study.plan(load(tmp_path / "mine.toml"))
+    assert str(caught.value).startswith(f"{place}.toml, line {line}: ") and words in str(caught.value)
+    assert "unknown" in str(caught.value) and "\n" not in str(caught.value)

@@ -24,6 +24,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("experiments",),
     ("report", "testing"),
     ("export",),
+    ("remote",),
     ("thesis",),
     ("cli",),
     ("__main__",),

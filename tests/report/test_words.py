@@ -112,6 +112,21 @@ def test_clients_left_out_are_shown_where_there_are_any(tmp_path: Path) -> None:
     assert "never sampled and left out: 1" in tables.tabulate([run]).notes
 
 
+def test_leaders_share_a_place_or_not() -> None:
+    assert words.leaders("top1", (["a"], "9 %"), (["a"], "5 %"), True) == (
+        "a has the highest mean top1 over clients (9 %) and the best worst tenth (5 %)."
+    )
+    assert words.leaders("loss", (["a", "b"], "0.1"), (["c"], "0.5"), False) == (
+        "a and b have the lowest mean loss over clients (0.1), c has the best worst tenth (0.5)."
+    )
+
+
+def test_what_intervals_decide_is_said() -> None:
+    told = words.decided("fedavg", ["a", "b"], ["c"], ["d"])
+    assert told.endswith("over clients: a, b are better; c is worse; d cannot be told from it.")
+    assert "better" not in words.decided("fedavg", [], [], ["d"])
+
+
 KINDS = {
     **dict.fromkeys(("fedavg", "fedprox", "scaffold", "q-fedavg"), "global"),
     **dict.fromkeys(("local", "fedper", "pfedme", "fedavg-ft"), "own"),

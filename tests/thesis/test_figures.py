@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import statistics
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from fedchord.experiments import reading, study
 from fedchord.experiments.loaded import Loaded
 from fedchord.experiments.reading import Run
 from fedchord.report import study_table
+from fedchord.synthetic.set import load_set
 from fedchord.thesis import figure_data, figure_draw, figure_land, figures, studies
 from fedchord.thesis.figure_data import Bins, Curve, Link, Panel, Spread, Start
 
@@ -376,13 +376,30 @@ def test_the_list_names_every_figure() -> None:
 @pytest.mark.parametrize("name", list(figures.FIGURES))
 def test_every_figure_has_its_runs(name: str) -> None:
     kind = figures.FIGURES[name]
-    scales = ("small", "thesis") if kind.study.startswith("2_") else (None, "thesis")  # silos are small as they are
-    for scale in scales:
+    for scale in ("small", "thesis"):
         plan = study.plan(studies.load(kind.study), scale)
         jobs = study.picked(plan, kind.only)
         assert not plan.missing and jobs
-        if scale == "small":
+        if scale == "small" and kind.study.startswith("2_"):
             assert {job.config.data for job in jobs} == {"mnist"}, "the small scale is MNIST"
+
+
+def test_the_grids_show_real_rows_and_every_methods_samples(tmp_path: Path) -> None:
+    """On digits, at the smoke scale: a panel of real rows and one of each method, and how far samples differ."""
+    words = ["--scale", "smoke", "--out", str(tmp_path / "runs"), "--to", str(tmp_path / "grid.png")]
+    only = ["--only", "MNIST K=10 alpha=1", "--only", "FedCVAE", "--only", "FedEvg, ours"]
+    done = invoke("figure", "grid-mnist", *words, *only)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "grid.png").stat().st_size > 5000
+    with (tmp_path / "grid.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert {row["method"] for row in rows} == {"real", "FedCVAE", "FedEvg, ours"} and len(rows) == 3 * 10
+    (run,) = (tmp_path / "runs").glob("*fedcvae*")
+    made = load_set(run)
+    first = made.x[made.y == 0].double().flatten(1)
+    by_hand = float((first - first.mean(0)).square().mean(0).sqrt().mean())
+    found = next(float(row["std_within_class"]) for row in rows if (row["method"], row["class"]) == ("FedCVAE", "0"))
+    assert found == pytest.approx(by_hand, rel=1e-6)
 
 
 # -- studies -------------------------------------------------------------------------------------------------------
@@ -432,34 +449,6 @@ def test_the_noise_study_is_that_of_the_thesis() -> None:
     assert {(job.config.rounds, job.config.epochs, job.config.batch, job.config.lr) for job in plan.jobs} == {
         (500, 10, 10, 0.01)
     }
-
-
-def printed(table: str) -> list[dict[str, Any]]:
-    place = os.environ.get("FEDCHORD_THESIS")
-    if not place:
-        pytest.skip("FEDCHORD_THESIS does not point to the thesis' tables.json")
-    path = Path(place) / "tables.json" if Path(place).is_dir() else Path(place)
-    rows: list[dict[str, Any]] = json.loads(path.read_text())[table]["rows"]
-    return rows
-
-
-def test_the_noise_study_holds_the_numbers_of_the_thesis() -> None:
-    columns = {"ECE": "ece mean", "MCE": "mce mean", "top1_acc": "swept"}
-    expected = {}
-    for row in printed("2_table6"):
-        noise = row["setting"]
-        setting = f"{row['dataset']} {noise['noise_type']} {noise['noise_ratio']}"
-        expected[row["method"], setting, columns[row["metric"]]] = (row["mean"], row["std"])
-    assert studies.load("2_noise").reference.values == expected and len(expected) == 11 * 8 * 3
-
-
-def test_the_start_study_holds_the_numbers_of_the_thesis() -> None:
-    expected = {
-        (row["method"], f"L/T={row['setting']['L_over_T']:g}", "swept"): (row["mean"], row["std"])
-        for row in printed("2_table7")
-        if row["metric"] == "top1_acc"
-    }
-    assert studies.load("2_start").reference.values == expected and len(expected) == 10
 
 
 def test_a_study_may_have_columns_of_several_metrics(tmp_path: Path) -> None:

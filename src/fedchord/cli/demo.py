@@ -15,7 +15,6 @@ from typing import Any
 
 from fedchord.check import fail, require
 from fedchord.cli.printing import show, tell
-from fedchord.cli.synth import real_beside
 from fedchord.engine.executors import one_thread
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.parts import Parts
@@ -27,6 +26,7 @@ from fedchord.report import plots, rows
 from fedchord.report.cells import Cell, Estimate, Head, Table, cell_of, estimate, factor, head_of
 from fedchord.report.tables import tabulate
 from fedchord.synthetic import look
+from fedchord.synthetic.quality import real_beside
 from fedchord.synthetic.set import load_set
 
 OWNER, METRIC = "demo", "top1"

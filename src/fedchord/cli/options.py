@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 FORMAT_HELP = "rich (for the terminal, the default), markdown, latex or csv."
-SCALE_HELP = "Which scale of the study: small (the default) or thesis."
+SCALE_HELP = "Which scale of the study: smoke, small (the default) or thesis."
 OUT_HELP = "The folder of the study's runs; by default runs/NAME."
 
 Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, patterns, or folders of run folders.")]

@@ -10,7 +10,7 @@ import typer
 
 
 def predict(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run, or a party's NODE.toml.")],
     rows: Annotated[
         Path,
         typer.Argument(metavar="ROWS", help="A .csv or .npz file like the training data, or a folder of pictures."),
@@ -28,6 +28,7 @@ def predict(
       fedchord predict runs/a new.csv --to out.csv           the global model, as for a new client
       fedchord predict runs/a new.csv --client north         the model that client north would use
       fedchord predict runs/a new.csv --tune labelled.csv    a new client's, trained on its labelled rows first
+      fedchord predict node.toml new.csv                     at a party of a federation: its own model, where it is
 
     If the file has the run's client column, every row is asked of its own client's model. Rows of a known client are
     scaled by its training rows; those of a new one by themselves, or, if there are fewer than 20, by pooled statistics.
@@ -41,7 +42,14 @@ def predict(
         reason = f"{to} is a folder" if to.is_dir() else blocked(to)
         require(not reason, "predict", f"{to} cannot be written ({reason})")
     require(client is None or tune is None, "predict", "a client of the run has its model; --tune is for a new one")
-    asked, answered = predict_file(folder, rows, client, tune, epochs, aside)
+    if folder.suffix == ".toml":
+        from fedchord.remote.predicting import predict_at
+        from fedchord.remote.settings import read_party
+
+        require(client is None and tune is None, "predict", "a party has one model; --client and --tune are for runs")
+        asked, answered = predict_at(read_party(folder), rows, aside)
+    else:
+        asked, answered = predict_file(folder, rows, client, tune, epochs, aside)
     if line := measured(asked, answered):
         aside(line)
     text = as_csv(asked, answered)

@@ -12,14 +12,18 @@ import typer
 
 from fedchord import __version__
 from fedchord.check import FedchordError, FedchordWarning, require
-from fedchord.cli import data, new, study, synth
+from fedchord.cli import data, deploy, new, study, synth, thesis
 from fedchord.cli.advise import advise
 from fedchord.cli.compare import compare
 from fedchord.cli.export import export
 from fedchord.cli.figure import figure
+from fedchord.cli.join import join
 from fedchord.cli.plot import plot
 from fedchord.cli.predict import predict
+from fedchord.cli.rehearse import rehearse
+from fedchord.cli.report import report
 from fedchord.cli.run import resume, run
+from fedchord.cli.serve import serve
 from fedchord.cli.sweep import sweep
 from fedchord.cli.table import table
 
@@ -162,6 +166,10 @@ app.command()(export)
 app.command()(table)
 app.command()(compare)
 app.command()(plot)
+app.command()(report)
 app.command()(figure)
-for group in (new, data, study, synth):
+app.command(context_settings=SETTINGS)(rehearse)
+app.command()(serve)
+app.command()(join)
+for group in (new, data, study, synth, thesis, deploy):
     group.register(app)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,9 @@ from fedchord.cli.options import Format, Name, Only, Out, Pairs, Scale
 from fedchord.cli.printing import aside, show
 
 if TYPE_CHECKING:
-    from fedchord.experiments.study import Outcome
+    from collections.abc import Sequence
+
+    from fedchord.experiments.study import Outcome, Plan
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +36,9 @@ def run(
     out: Out = None,
     scale: Scale = None,
     only: Only = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say which runs, which files are missing and how long; run nothing.")
+    ] = False,
 ) -> None:
     """Run a study: what is done is skipped, what was interrupted goes on. All settings are checked before it starts.
 
@@ -44,6 +49,7 @@ def run(
       fedchord study run smoke
       fedchord study run 2_table3 --only FedAvg --only "MNIST K=50" seeds=1,2,3
       fedchord study run my-study.toml --out runs/mine executor=serial
+      fedchord study run 2_table4 --scale thesis --dry-run
     """
     from fedchord.experiments import progress, study
     from fedchord.report.study_table import told
@@ -54,6 +60,9 @@ def run(
     folder = out or Path("runs") / plan.study.name
     for label, rule in plan.missing.items():
         typer.echo(f"{label}: method {rule} is not in this version; its row is skipped", err=True)
+    if dry_run:
+        _foretell(plan, folder, only or ())
+        return
     shown = progress.for_stream(sys.stderr) if sys.stderr.isatty() else progress.Silent()
     say = shown.say if sys.stderr.isatty() else aside
     outcome = study.run(plan, folder, only or (), say, shown, told)
@@ -64,6 +73,30 @@ def run(
         typer.echo(f"see it with: {study.command('table', plan, name, folder, columns)}")
     if code:
         raise typer.Exit(code)
+
+
+def _foretell(plan: Plan, folder: Path, only: Sequence[str]) -> None:
+    """What a study would run: how many runs, which are there, what is missing, about how long."""
+    from fedchord.experiments import cost, study
+
+    jobs = study.picked(plan, only)
+    waiting = [job for job in jobs if not job.is_done(folder)]
+    lacking: dict[str, list[str]] = {}
+    for job in waiting:
+        for file in cost.missing(job.config):
+            lacking.setdefault(file, []).append(str(job))
+    needs = {name for names in lacking.values() for name in names}
+    ready = [job for job in waiting if str(job) not in needs]
+    for job in waiting:
+        mark = "  (files are missing)" if str(job) in needs else ""
+        typer.echo(f"{job}: about {cost.told(cost.seconds(job.config))}{mark}")
+    for file, names in lacking.items():
+        typer.echo(f"missing: {file}, for {len(names)} of the runs")
+    done, total = len(jobs) - len(waiting), sum(cost.seconds(job.config) for job in ready)
+    scale = f" at scale {plan.scale}" if plan.scale else ""
+    there = f"{done} are there, {len(waiting) - len(ready)} lack files"
+    typer.echo(f"{plan.study.name}{scale}: {len(jobs)} runs; {there}, {len(ready)} to run")
+    typer.echo(f"about {cost.told(total)} on one core, within a factor of two or three; nothing was run")
 
 
 def _say_alias(name: str, known: str) -> None:

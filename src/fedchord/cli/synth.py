@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedchord.cli.synth_judge import judge
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fedchord.data import Federation
     from fedchord.experiments.config import RunConfig
     from fedchord.synthetic.set import SyntheticSet
     from fedchord.synthetic.utility import Utilities
@@ -34,9 +35,9 @@ def register(app: typer.Typer) -> None:
     synth = typer.Typer(
         rich_markup_mode=None,
         no_args_is_help=True,
-        help="Synthetic sets of fedevg, fedcvae and fedcgan: look at them, take them out, train on them, measure them.",
+        help="Synthetic sets (fedevg, fedcgan, ...): look at them, take them out, train on them, measure them.",
     )
-    for command in (show, export, train, quality, privacy):
+    for command in (show, export, train, judge, quality, privacy):
         synth.command(command.__name__)(command)
     app.add_typer(synth, name="synth")
 
@@ -57,14 +58,15 @@ def show(
     """
     from fedchord.experiments.folder import RunFolder
     from fedchord.synthetic import look
+    from fedchord.synthetic.quality import real_beside
 
     panels: dict[str, Any] = {}
     first = None
-    for place, config, made in _sets(runs):
+    for place, config, made in sets(runs):
         title = _title(config, panels)
         first = first or (config, made)
-        sets = RunFolder(place).read_snapshots() if strip else {}
-        panels[title] = look.strip(sets) if strip else look.grid(made, columns)
+        over = RunFolder(place).read_snapshots() if strip else {}
+        panels[title] = look.strip(over) if strip else look.grid(made, columns)
     if real and first is not None:
         panels = {"real": look.grid(real_beside(first[0].federation(), first[1]), columns)} | panels
     picture = look.sheet(panels) if len(panels) > 1 else next(iter(panels.values()))
@@ -162,7 +164,7 @@ def quality(
     check_features(features)
     known: dict[str, Extractor] = {}
     lines, heads, told = [], ["run"], ""
-    for place, config, made in _sets(runs):
+    for place, config, made in sets(runs):
         federation = config.federation()
         if config.data not in known:
             known[config.data] = extractor(features, federation)
@@ -189,13 +191,13 @@ def privacy(runs: Runs) -> None:
     from fedchord.report.sample_words import privacy_notes
     from fedchord.synthetic.privacy import look
 
-    for place, config, made in _sets(runs):
+    for place, config, made in sets(runs):
         typer.echo(f"{place} ({config.method}, seed {config.seed})")
         for line in privacy_notes(asdict(look(made, config.federation()))):
             typer.echo(f"  {line}")
 
 
-def _sets(runs: list[str]) -> list[tuple[Path, RunConfig, SyntheticSet]]:
+def sets(runs: list[str]) -> list[tuple[Path, RunConfig, SyntheticSet]]:
     """The runs that have a set, their settings and sets; none at all is an error."""
     from fedchord.check import FedchordError
     from fedchord.experiments.folder import RunFolder
@@ -220,16 +222,6 @@ def _title(config: RunConfig, taken: dict[str, Any]) -> str:
     alpha = "" if config.split_alpha is None else f" alpha {config.split_alpha:g}"
     names = [config.method, f"{config.method}{alpha}", f"{config.method}{alpha} seed {config.seed}"]
     return next((name for name in names if name not in taken), f"{names[-1]} ({len(taken) + 1})")
-
-
-def real_beside(federation: Federation, made: SyntheticSet) -> SyntheticSet:
-    """As many real training rows, as a set."""
-    from fedchord import rng
-    from fedchord.synthetic.quality import pick
-    from fedchord.synthetic.set import SyntheticSet
-
-    real = pick(federation, made.spc, rng.key(0, "real row"))
-    return SyntheticSet(real.x, real.y, real.low, real.high, made.classes, "real rows")
 
 
 def _data(place: Path, pairs: list[str]) -> RunConfig | None:

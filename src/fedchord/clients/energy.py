@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedchord import check, rng
-from fedchord.core.inputs import Inputs
+from fedchord.clients import moving
 from fedchord.core.objective import Batch, live_mean
 from fedchord.core.rules import Log, Phase, SamplesRule, Slope, Upload, Visit, shared_model
 from fedchord.core.task import Task
@@ -135,16 +135,14 @@ class Energy(SamplesRule):
     # -- the synthetic set ----------------------------------------------------------------------------------------
 
     def opening(self, task: Task, key: int) -> Tensors:
-        inputs = described(task)
-        return {"x": noise(key, (inputs.classes, self.spc), inputs, task.device)}
+        return moving.opening("Energy", task, self.spc, key)
 
     def labels(self, task: Task) -> Tensor:
         """The class of every synthetic sample, class by class."""
-        return torch.arange(described(task).classes, device=task.device).repeat_interleave(self.spc)
+        return moving.labels(task, self.spc)
 
     def synthesise(self, task: Task, shared: Tensors, key: int) -> Batch:
-        inputs = described(task)
-        return {"x": inputs.clip(inputs.from_unit(inputs.settle(shared["x"].flatten(0, 1)))), "y": self.labels(task)}
+        return moving.settled(task, shared["x"])
 
     # -- one visit ------------------------------------------------------------------------------------------------
 
@@ -171,7 +169,7 @@ class Energy(SamplesRule):
         picked = rng.permutation(rng.fold(key, 0), len(labels))[: self.chain]
         u, v = trained["chain"][picked], labels[picked]
         moved = self._langevin(task, trained, u, v, key)
-        place = described(task).from_unit
+        place = moving.described(task).from_unit
         joined = torch.cat([batch["x"], place(moved), place(u)])
         slope, buffers, energies = task.grad_of(
             lambda outputs: self._objective(outputs, batch, v), trained["theta"], trained["buffers"], {"x": joined}, key
@@ -191,7 +189,7 @@ class Energy(SamplesRule):
 
     def _pull(self, task: Task, trained: Tensors, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """grad f(u)[v] in unit coordinates, clipped, and f(u)[v]."""
-        inputs = described(task)
+        inputs = moving.described(task)
         slope, outputs = task.grad_x(
             lambda outputs: chosen(outputs, v).sum(), trained["theta"], trained["buffers"], inputs.from_unit(u)
         )
@@ -215,9 +213,9 @@ class Energy(SamplesRule):
         pull, score = self._pull(task, trained, x.flatten(0, 1), labels)
         weight = torch.exp(torch.sign(score) if self.weights == "signed" else score.clamp(-LARGEST, LARGEST))
         num = -pull.reshape(x.shape) * weight.reshape(*x.shape[:2], *[1] * (x.ndim - 2))
-        inputs, key = described(task), rng.fold(visit.info.key, 2)
+        inputs, key = moving.described(task), rng.fold(visit.info.key, 2)
         assert isinstance(key, int)
-        nothing = {"x": inputs.from_unit(noise(key, (inputs.classes,), inputs, task.device))}
+        nothing = {"x": inputs.from_unit(moving.noise(key, (inputs.classes,), inputs, task.device))}
         outputs = task.outputs(trained["theta"], trained["buffers"], nothing)
         energy = -chosen(outputs, labels[:: self.spc]).mean()
         log = Log(means=dict(zip(WATCHED, [*trained["energies"].unbind(), energy], strict=True)))
@@ -228,17 +226,3 @@ class Energy(SamplesRule):
 def chosen(outputs: Tensor, labels: Tensor) -> Tensor:
     """f(x)[y], which is -E(x, y)."""
     return outputs.gather(1, labels.unsqueeze(1)).squeeze(1)
-
-
-def noise(key: int, counts: tuple[int, ...], inputs: Inputs, device: torch.device) -> Tensor:
-    """Examples of N(0, I), clamped to the unit range."""
-    return rng.normal(key, (*counts, *inputs.shape), device).clamp(0, 1)
-
-
-def described(task: Task) -> Inputs:
-    """What the task's examples look like."""
-    check.require(
-        task.inputs is not None, "Energy", "the task must tell what an example is: Task(..., inputs=federation.inputs)"
-    )
-    assert task.inputs is not None
-    return task.inputs

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -45,6 +46,14 @@ def data_loss(task: Task, model: Tensors, stream: Stream) -> Tensor:
     return total / torch.where(units > 0, units, 1.0)
 
 
+class Guard(Protocol):
+    """What a client does to its upload before it leaves: bound it, add noise to it, make it shorter."""
+
+    def __call__(self, upload: Upload, visit: Visit) -> Upload:
+        """The upload that leaves; of the same entries, shapes and types."""
+        ...
+
+
 def local_round(
     rule: ClientRule,
     task: Task,
@@ -56,8 +65,12 @@ def local_round(
     client: int | Tensor,
     key: rng.Key,
     needs_loss: bool = False,
+    guards: tuple[Guard, ...] = (),
 ) -> tuple[Upload, Tensors, Tensor | None]:
-    """One client's round: what it uploads, what it keeps, and the loss of the received model if asked for."""
+    """One client's round: what it uploads, what it keeps, and the loss of the received model if asked for.
+
+    The guards come after everything that the rule does, one after another.
+    """
     visit = Visit(task, shared, own, info, client, stream.size)
     phases = rule.phases(visit)
     steps = sum(stream.steps(phase) for phase in phases)
@@ -65,6 +78,8 @@ def local_round(
     loss = data_loss(task, rule.received(visit), stream) if needs_loss else None
     trained = train(rule, training, visit, stream, phases, key)
     upload, kept = rule.finish(trained, visit)
+    for guard in guards:
+        upload = guard(upload, visit)
     return upload, kept, loss
 
 

@@ -159,7 +159,8 @@ class Cohort:
     """What the mixing rule sees of the clients of one round.
 
     `losses` (training loss of the received model), `norms` and `gram` (of the uploaded `mix["theta"]`) are there only
-    if the rule asks for them in `needs`.
+    if the rule asks for them in `needs`. Where clients report something else in place of their loss
+    (`MixingRule.secret`) and did so themselves, `reports` is there and `losses` is not.
     """
 
     ids: Tensor
@@ -167,6 +168,7 @@ class Cohort:
     losses: Tensor | None = None
     norms: Tensor | None = None
     gram: Tensor | None = None
+    reports: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -197,8 +199,14 @@ class ServerState:
     server: Tensors
     visits: Tensor
     """How often each client has been sampled."""
+    counted: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    """The last round (from 0) of each client that entered the model; -1 before the first."""
     sums: Tensors = field(default_factory=dict)
     """Where global models are averaged: the sums of those of the window so far, in float64, and their `count`."""
+
+    def __post_init__(self) -> None:
+        if len(self.counted) != len(self.visits):  # not told: nobody's is known
+            object.__setattr__(self, "counted", torch.full((len(self.visits),), -1, dtype=torch.int64))
 
     def to(self, device: torch.device) -> ServerState:
         """The state with its broadcast on a device."""

@@ -7,6 +7,7 @@ ServerState(round + 1)
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -79,6 +80,8 @@ class Results:
     mean: Tensors = field(default_factory=dict)
     log: Log = field(default_factory=Log)
     losses: Tensor | None = None
+    reports: Tensor | None = None
+    """What clients told in place of their losses, where they did so themselves (`MixingRule.secret`)."""
 
 
 def open_run(algorithm: Algorithm, task: Task, num_clients: int, plan: Plan) -> ServerState:
@@ -99,18 +102,25 @@ def open_run(algorithm: Algorithm, task: Task, num_clients: int, plan: Plan) -> 
     return ServerState(0, broadcast, mixing.init(num_clients), algorithm.server.init(moving), visits)
 
 
-def open_round(state: ServerState, plan: Plan, training: Training) -> tuple[RoundInfo, list[int]]:
-    """What is known about the round, and its cohort: a uniform sample without replacement, sorted."""
+def open_round(
+    state: ServerState, plan: Plan, training: Training, here: Sequence[int] | None = None
+) -> tuple[RoundInfo, list[int]]:
+    """What is known about the round, and its cohort: a uniform sample without replacement, sorted.
+
+    It is drawn among those who are `here` (sorted; None: all); where they are too few, all of them take part.
+    """
     num_clients = len(state.visits)
-    size = plan.size(num_clients)
-    key = rng.key(plan.seed, "server", state.round)
-    info = RoundInfo(state.round, plan.rounds, num_clients, size, training.rate(state.round), training.epochs, key)
-    ids = (
-        range(num_clients)
-        if size == num_clients
-        else rng.choose(rng.key(plan.seed, "cohort", state.round), num_clients, size)
-    )
-    return info, list(ids)
+    present = num_clients if here is None else len(here)
+    size = min(plan.size(num_clients), present)
+    info = round_info(plan, training, num_clients, state.round, size)
+    ids = range(present) if size == present else rng.choose(rng.key(plan.seed, "cohort", state.round), present, size)
+    return info, list(ids) if here is None else [here[place] for place in ids]
+
+
+def round_info(plan: Plan, training: Training, num_clients: int, round: int, cohort: int) -> RoundInfo:
+    """What is known about a round, on whatever machine."""
+    key = rng.key(plan.seed, "server", round)
+    return RoundInfo(round, plan.rounds, num_clients, cohort, training.rate(round), training.epochs, key)
 
 
 def close_round(
@@ -119,9 +129,15 @@ def close_round(
     """Weigh, mix, step."""
     mix, mixing = weigh(algorithm, state, results, info)
     broadcast, server = advance(algorithm, task, state, results, mix, info)
-    visits = state.visits.clone()
-    visits[results.ids] += 1
-    return ServerState(state.round + 1, broadcast, mixing, server, visits, state.sums), mix
+    return following(state, broadcast, mixing, server, results.ids), mix
+
+
+def following(state: ServerState, broadcast: Tensors, mixing: Tensors, server: Tensors, ids: Tensor) -> ServerState:
+    """The server after a round of some clients: what it broadcasts next and what its rules remember."""
+    visits, counted = state.visits.clone(), state.counted.clone()
+    visits[ids] += 1
+    counted[ids] = state.round
+    return ServerState(state.round + 1, broadcast, mixing, server, visits, counted, state.sums)
 
 
 def weigh(algorithm: Algorithm, state: ServerState, results: Results, info: RoundInfo) -> tuple[Mix, Tensors]:
@@ -187,4 +203,4 @@ def _cohort(algorithm: Algorithm, results: Results) -> Cohort:
         squares = gram.diagonal() if gram is not None else rows.square().sum(1)
         norms = squares.clamp_min(0).sqrt()
     losses = results.losses if "loss" in needs else None
-    return Cohort(results.ids, results.sizes, losses, norms, gram)
+    return Cohort(results.ids, results.sizes, losses, norms, gram, results.reports)

@@ -187,6 +187,15 @@ class MixingRule:
         """Where `full`: the rule to use where only some clients take part. A class variable will do."""
         return ""
 
+    @property
+    def secret(self) -> bool:
+        """Whether a client adds noise of its own to what it tells, in `report`. A class variable will do."""
+        return False
+
+    def report(self, losses: Tensor, noise: Tensor) -> Tensor:
+        """Where `secret`: what a client tells in place of its loss, given standard normal noise that only it knows."""
+        return losses
+
     def init(self, num_clients: int) -> Tensors:
         """What the rule remembers before the first round."""
         return {}

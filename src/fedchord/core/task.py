@@ -181,6 +181,20 @@ class Task:
             self._module.train(False)
             return self._applied(batch)
 
+    def features(self, theta: Tensor, buffers: Tensor, batch: Batch) -> Tensor:
+        """What the module's layer `head` is given, one vector per row, in evaluation mode; differentiable in theta and
+        in the batch. Of a module without other layers these are the rows themselves."""
+        head = dict(self._module.named_modules()).get("head")
+        if head is None:
+            raise fail("Task", f"{self.model_name} has no layer called head, whose inputs are the features")
+        seen: list[Tensor] = []
+        handle = head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+        try:
+            self.forward(theta, buffers, batch, training=False)
+        finally:
+            handle.remove()
+        return seen[0].flatten(1)
+
     def grad(
         self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key, out: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -353,7 +367,7 @@ class Task:
                 raise FedchordError("Task: draws() must be asked before tracing")
             probe = copy.deepcopy(self._applied).train(True)
             rows = {name: column[: min(2, len(column))] for name, column in batch.items()}
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
+            with rng.restored(), torch.no_grad():
                 before = torch.get_rng_state()
                 probe(rows)
                 self._draws = not torch.equal(before, torch.get_rng_state())

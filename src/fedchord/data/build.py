@@ -32,6 +32,7 @@ def federate(
     seed: int = 0,
     augment: bool = False,
     class_weights: bool = False,
+    first: int = 0,
 ) -> Federation:
     """K clients from a data set; the data set itself is never changed, and no row is copied unless it is scaled.
 
@@ -40,13 +41,14 @@ def federate(
     for natural clients, which then are all used. Features that the data set marks as `scaled` are standardised by each
     client with its own training rows. Natural clients of data that come with a split (`DataSet.parts`) keep it, and
     `test` is not used. `augment` varies training pictures by the data set's rule; `class_weights` adds a column
-    `weight` (`class_weight`). What was done is told in `notes`.
+    `weight` (`class_weight`). `first` is the number of the first client, where these are clients of a larger federation
+    whose other rows are elsewhere: its rows are then split as they would be there. What was done is told in `notes`.
     """
     whole("federate", "seed", seed)
     check_data(dataset)
     labels = dataset.columns["y"]
     held = _hold(dataset, partition, num_clients, seed)
-    keys = rng.fold(rng.key(seed, "split"), torch.arange(len(held)))
+    keys = rng.fold(rng.key(seed, "split"), torch.arange(first, first + len(held)))
     assert isinstance(keys, Tensor)
     own = dataset.parts if isinstance(partition, Natural) else None
     if own is None:
@@ -89,6 +91,7 @@ def federate(
         dataset.features,
         scaling,
         _target(columns["y"][train.rows]) if dataset.regression else None,
+        verdict=dataset.verdict,
     )
 
 

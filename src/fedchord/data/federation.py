@@ -33,8 +33,9 @@ class DataSet:
     `parts` tells, for data that come with a split of every client's rows, the part of each row: 0 training, 1
     validation, 2 test. `shown` is how pictures are shown to a model, `augmented` how where augmentation is asked for.
     `blocks` tells which features of a table are categories. `altered` says what in the rows shows that they are a
-    re-encoded copy, whatever their number. `class_names` names the classes, where they have names, and `features` the
-    columns of a table. Where y holds floats they are targets of regression, and `classes` is 1.
+    re-encoded copy, whatever their number; `verdict` is the word of `data check` on the files. `class_names` names the
+    classes, where they have names, and `features` the columns of a table. Where y holds floats they are targets of
+    regression, and `classes` is 1.
     """
 
     name: str
@@ -52,6 +53,7 @@ class DataSet:
     altered: str = ""
     class_names: tuple[str, ...] = ()
     features: tuple[Feature, ...] = ()
+    verdict: str = ""
 
     @property
     def regression(self) -> bool:
@@ -89,6 +91,10 @@ class Federation:
     target: tuple[float, float] | None = None
     declared: Inputs | None = None
     """What `inputs` is where the rows are not here to tell."""
+    numbers: Tensor | None = None
+    """The number of each row in a larger federation of which these rows are a part; pictures are varied by it."""
+    verdict: str = ""
+    """The word of `data check` on the files the rows come from; "" where nobody looked."""
     held: Ragged | None = None
     """Rows cut from the training rows, with their labels as training sees them: what clients choose by."""
 
@@ -162,7 +168,7 @@ class Federation:
             raise RowsMissing(f"{self.name}: the rows that are needed are not here") from None
         if key is None or self.pictures is None or not self.pictures.varies:
             return self.ready(columns)
-        batch, keys = prepare(columns), rng.fold(key, rows)
+        batch, keys = prepare(columns), rng.fold(key, rows if self.numbers is None else self.numbers[rows])
         assert isinstance(keys, Tensor)
         return batch | {"x": self.pictures.vary(batch["x"], keys)}
 

@@ -6,6 +6,7 @@ is one safetensors file; names and shapes stand in its header.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -46,7 +47,23 @@ def outline(federation: Federation, ranges: bool = False) -> Federation:
 
 def save(federation: Federation, path: Path, ranges: bool = False) -> None:
     """Write the outline of a federation, whole or not at all."""
-    found = outline(federation, ranges)
+    told, tensors = _parts(outline(federation, ranges))
+    with written(path) as beside:
+        beside.write_bytes(packed(tensors, metadata={"fedchord": json.dumps(told)}))
+
+
+def digest(found: Federation) -> str:
+    """A hash of all that an outline tells."""
+    told, tensors = _parts(found)
+    mark = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        mark.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        mark.update(tensor.numpy().tobytes())
+    return mark.hexdigest()
+
+
+def _parts(found: Federation) -> tuple[dict[str, Any], Tensors]:
+    """What an outline tells, and its tensors."""
     tensors: Tensors = {f"{part}.sizes": getattr(found, part).sizes for part in _PARTS}
     if found.scaling is not None:
         tensors |= {f"scaling.{name}": getattr(found.scaling, name) for name in ("scaled", "mean", "std", "pooled")}
@@ -67,9 +84,7 @@ def save(federation: Federation, path: Path, ranges: bool = False) -> None:
         "inputs": None if found.declared is None else {"observed": found.declared.observed},
         "notes": found.notes,
     }
-    with written(path) as beside:
-        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        beside.write_bytes(packed(plain, metadata={"fedchord": json.dumps(told)}))
+    return told, {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def load(path: Path) -> Federation:

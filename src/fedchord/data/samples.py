@@ -17,6 +17,7 @@ from fedchord.files import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CLASSES, COLUMNS = 20, 10
 """The most classes, and examples of each, that are drawn."""
@@ -90,10 +91,15 @@ def _draw_sounds(axis: Axes, batches: list[Tensor]) -> None:
 
 
 def sizes_picture(federation: Federation, path: str | Path) -> None:
-    """Draw how many rows each client has, from the largest to the smallest, for data without classes to count."""
+    """Draw how many rows each client has, for data without classes to count."""
+    file = picture_file("sizes_picture", path)
+    write_figure(sizes_figure(federation), file, dpi=150)
+
+
+def sizes_figure(federation: Federation) -> Figure:
+    """How many rows each client has, from the largest to the smallest; an outline will do."""
     from matplotlib.figure import Figure
 
-    file = picture_file("sizes_picture", path)
     sizes, found = client_sizes(federation).sort(descending=True).values.numpy(), statistics(federation)
     figure = Figure(figsize=(8, 4), layout="constrained")
     axis = figure.add_subplot()
@@ -104,4 +110,4 @@ def sizes_picture(federation: Federation, path: str | Path) -> None:
     axis.set_ylabel("rows")
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False)
-    write_figure(figure, file, dpi=150)
+    return figure

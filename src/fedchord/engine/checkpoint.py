@@ -69,7 +69,7 @@ def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: st
     flat = {f"{group}/{key}": tensor for group, part in groups.items() for key, tensor in part.items()}
     with written(folder / name) as partial:
         partial.mkdir()
-        digest = save_tensors(partial / "state.safetensors", flat | {"visits": state.visits})
+        digest = save_tensors(partial / "state.safetensors", flat | {"visits": state.visits, "counted": state.counted})
         manifest = {
             "layout": LAYOUT,
             "round": state.round,
@@ -159,4 +159,5 @@ def _load(path: Path, memory: ClientMemory, fingerprint: str | None, course: str
     memory.restore(path.parent / "memory", manifest["memory"])
     memory.keep(_referred(_rounds(path.parent)))  # until the next one is whole, these are what there is to go on from
     parts = groups["broadcast"], groups["mixing"], groups["server"]
-    return ServerState(manifest["round"], *parts, flat["visits"], groups["sums"])
+    counted = flat.get("counted", flat["visits"][:0])  # not there in earlier checkpoints
+    return ServerState(manifest["round"], *parts, flat["visits"], counted, groups["sums"])

@@ -19,9 +19,9 @@ from fedchord.files import made_folder, written
 from fedchord.tensors import Tensors, clone
 
 
-def save_tensors(path: Path, state: Tensors) -> str:
-    """Write a state atomically; returns the file's SHA-256."""
-    with written(path, flush=False) as partial:
+def save_tensors(path: Path, state: Tensors, flush: bool = False) -> str:
+    """Write a state atomically, with `flush` so that it outlasts a power cut; returns the file's SHA-256."""
+    with written(path, flush) as partial:
         # written by Python, which tells why a disk takes no more
         partial.write_bytes(save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}))
         return file_digest(partial)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
 from fedchord import check, notebook
-from fedchord.core.round import Plan, close_round, open_round, open_run
-from fedchord.core.rules import Algorithm, ServerState
+from fedchord.core.round import Plan, Results, close_round, open_round, open_run
+from fedchord.core.rules import Algorithm, Mix, ServerState
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.engine.attendance import collected, enough
 from fedchord.engine.averaging import added
 from fedchord.engine.executors import Executor, make_executor
 from fedchord.engine.memory import ClientMemory
+from fedchord.engine.weather import LOST, Weather
 from fedchord.engine.work import Work
 from fedchord.tensors import num_bytes
 
@@ -36,6 +38,8 @@ class RoundResult:
     work: Work
     state: ServerState
     memory: ClientMemory
+    missing: dict[int, str] = field(default_factory=dict)
+    """Clients of the cohort whose work is not part of the round, and why."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.round}: {self._words()})"
@@ -60,15 +64,16 @@ def simulate(
     state: ServerState | None = None,
     memory: ClientMemory | None = None,
     report: Callable[[str], None] = lambda line: None,
+    weather: Weather | None = None,
     average: float = 0.0,
 ) -> Iterator[RoundResult]:
     """Train an algorithm on a federation, one `RoundResult` per round.
 
     `cohort` is a number of clients or a share of them. `executor` is a name (serial, processes, vectorised, auto) or an
     executor of the caller's, made for the same work and closed by the caller. With a `state` and a `memory` (of a
-    checkpoint) the run goes on from there, to the bit-identical result. `average` is the share of
-    the rounds, the last ones, whose global models are averaged: a `Fitted` of the result deploys their mean. Nothing
-    runs until the generator is advanced.
+    checkpoint) the run goes on from there, to the bit-identical result. In a `weather` clients are away and replies get
+    lost, as over a network. `average` is the share of the rounds, the last ones, whose global models are averaged: a
+    `Fitted` of the result deploys their mean. Nothing runs until the generator is advanced.
     """
     plan = Plan(rounds, cohort, seed, average=average)
     work = Work.of(algorithm, task, federation, training, seed, device)
@@ -85,26 +90,62 @@ def simulate(
             same, "simulate", "the executor was made for another algorithm, task, federation, training or seed"
         )
     try:
-        yield from rounds_of(runner, plan, state, memory)
+        yield from rounds_of(runner, plan, state, memory, weather)
     finally:
         if isinstance(executor, str):
             runner.close()
 
 
-def rounds_of(runner: Executor, plan: Plan, state: ServerState, memory: ClientMemory) -> Iterator[RoundResult]:
+def rounds_of(
+    runner: Executor, plan: Plan, state: ServerState, memory: ClientMemory, weather: Weather | None = None
+) -> Iterator[RoundResult]:
     """The rounds that are left, by an executor."""
-    work, algorithm = runner.work, runner.work.algorithm
+    work = runner.work
     while state.round < plan.rounds:
         start = time.perf_counter()
-        info, ids = open_round(state, plan, work.training)
-        down = num_bytes(state.broadcast) * len(ids) if algorithm.client.sends else 0
+        here = None if weather is None else weather.here(plan.seed, state.round, len(state.visits))
+        info, asked = open_round(state, plan, work.training, here)
+        ids, missing = (asked, {}) if weather is None else _arrived(work.algorithm, plan, weather, state, asked)
         results = runner.run(state.broadcast, ids, info, memory)
-        state, mix = close_round(algorithm, work.task, state, results, info)
+        before = state
+        state, mix = close_round(work.algorithm, work.task, state, results, replace(info, cohort=len(ids)))
         state = added(state, plan)
-        up = sum(num_bytes(part) for part in (results.mix, results.carry, results.mean))
-        up += 0 if results.losses is None else 4 * len(ids)
-        seconds = time.perf_counter() - start
-        log = dict(mix.log) | results.log.over_cohort()
-        yield RoundResult(
-            state.round, tuple(ids), mix.shares, results.losses, log, seconds, up, down, work, state, memory
-        )
+        yield finished(work, before, state, memory, results, mix, len(asked), missing, start)
+
+
+def finished(
+    work: Work,
+    before: ServerState,
+    after: ServerState,
+    memory: ClientMemory,
+    results: Results,
+    mix: Mix,
+    asked: int,
+    missing: dict[int, str],
+    start: float,
+) -> RoundResult:
+    """A round that is over, as a record: `asked` clients were sent the broadcast, at `start`."""
+    ids = results.ids.tolist()
+    down = num_bytes(before.broadcast) * asked if work.algorithm.client.sends else 0
+    up = sum(num_bytes(part) for part in (results.mix, results.carry, results.mean))
+    up += 4 * len(ids) if work.needs_loss else 0
+    log, seconds = dict(mix.log) | results.log.over_cohort(), time.perf_counter() - start
+    return RoundResult(
+        after.round, tuple(ids), mix.shares, results.losses, log, seconds, up, down, work, after, memory, missing
+    )
+
+
+def _arrived(
+    algorithm: Algorithm, plan: Plan, weather: Weather, state: ServerState, asked: list[int]
+) -> tuple[list[int], dict[int, str]]:
+    """Whose replies arrive in a weather; the others need not train, since nothing is left of it."""
+    clients, size = len(state.visits), plan.size(len(state.visits))
+    least = weather.terms.least(algorithm, size if algorithm.mixing.full else len(asked))
+
+    def ask(ids: list[int], attempt: int) -> tuple[dict[int, bool], dict[int, str]]:
+        keeps = weather.keeps(plan.seed, state.round, attempt, clients)
+        return {client: True for client in ids if keeps[client]}, dict.fromkeys(ids, LOST)
+
+    came, missing = collected(asked, least, weather.terms.attempts, ask)
+    enough(state.round + 1, len(came), least, size, missing)
+    return list(came), missing

@@ -118,6 +118,7 @@ class Vectorised:
                 client,
                 key,
                 work.needs_loss,
+                work.guards,
             )
             loss = torch.zeros(()) if loss is None else loss
             return [upload.mix, upload.carry, upload.mean, upload.log.means, upload.log.sums], own, loss

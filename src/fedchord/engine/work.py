@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedchord import check, rng
-from fedchord.core.local import local_round, train
+from fedchord.core.local import Guard, local_round, train
 from fedchord.core.objective import Batch
 from fedchord.core.round import Plan, Results, advance, check_mix, open_round
 from fedchord.core.rules import Algorithm, Cohort, Mix, Phase, RoundInfo, ServerState, Upload, Visit
@@ -33,6 +33,8 @@ class Work:
     federation: Federation
     training: Training
     seed: int
+    guards: tuple[Guard, ...] = ()
+    """What every client does to its upload before it leaves."""
     central: bool = False
     """Whether whoever takes part trains on the training rows of all clients: a control, no federation."""
 
@@ -44,12 +46,13 @@ class Work:
         training: Training | None = None,
         seed: int = 0,
         device: str = "auto",
+        guards: tuple[Guard, ...] = (),
         central: bool = False,
     ) -> Work:
         """The work of a run: data and task on the device, the training settings as the client rule needs them."""
         chosen = pick_device(device)
         used = algorithm.client.local(training or Training())
-        return Work(algorithm, task.to(chosen), federation.to(chosen), used, seed, central)
+        return Work(algorithm, task.to(chosen), federation.to(chosen), used, seed, guards, central)
 
     @property
     def needs_loss(self) -> bool:
@@ -83,6 +86,7 @@ class Work:
             client,
             rng.key(self.seed, "local", client, info.round),
             self.needs_loss,
+            self.guards,
         )
 
     def tuning(self, client: int, sampled: bool, state: ServerState) -> tuple[Visit, tuple[Phase, ...]]:

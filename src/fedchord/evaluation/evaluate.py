@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -92,22 +92,38 @@ def evaluate(
     able = fitted.clients(split)
     clients = able if everyone else [client for client in able if not fitted.waits(client)]
     require(bool(clients), "evaluate", "no client has taken part yet")
+    names = checked(metrics or fitted.work.task.objective.metrics)
     groups = list(_groups(fitted, clients, split))
-    task = fitted.work.task
-    names = checked(metrics or task.objective.metrics)
+    found = run_each(executor, lambda group: measured(fitted, group, split, names), groups)
+    return merged(fitted, split, names, found, len(able))
 
-    def measured(group: list[int]) -> tuple[Scored, bool]:
-        """A group of clients that share a model; whether it is the global one."""
-        model = fitted.deployed(group[0])
-        shared = model["theta"] is fitted.state.broadcast["theta"]
-        return scored(task, fitted.work.federation, group, model, split, names), shared
 
-    found = run_each(executor, measured, groups)
-    alike = sum(len(group) for group, (_, shared) in zip(groups, found, strict=True) if shared)
-    summary, per_client = summed_up(names, [part for part, _ in found])
-    counts = {"evaluated": len(clients), "left_out": len(able) - len(clients)}
-    counts["global_model"] = alike if rule.sends else 0  # nothing shared: what is broadcast is the first model
-    return Evaluation(protocol(fitted, split, len(able)) | counts, summary, per_client, tuple(clients))
+@dataclass(frozen=True)
+class Measured:
+    """Clients that share a model, what was measured of them, and whether the model is the global one."""
+
+    clients: list[int]
+    scored: Scored
+    shared: bool
+
+
+def measured(fitted: Fitted, clients: list[int], split: str, names: tuple[str, ...]) -> Measured:
+    """Measure clients that share a model."""
+    model = fitted.deployed(clients[0])
+    shared = model["theta"] is fitted.state.broadcast["theta"]
+    found = scored(fitted.work.task, fitted.work.federation, clients, model, split, names)
+    return Measured(clients, found, shared)
+
+
+def merged(fitted: Fitted, split: str, names: tuple[str, ...], parts: Sequence[Measured], able: int) -> Evaluation:
+    """One evaluation of clients that were measured apart, of `able` that have rows; nothing else of them is needed."""
+    clients = [client for part in parts for client in part.clients]
+    alike = sum(len(part.clients) for part in parts if part.shared)
+    summary, per_client = summed_up(names, [part.scored for part in parts])
+    counts = {"evaluated": len(clients), "left_out": able - len(clients)}
+    sends = fitted.work.algorithm.client.sends
+    counts["global_model"] = alike if sends else 0  # nothing shared: what is broadcast is the first model
+    return Evaluation(protocol(fitted, split, able) | counts, summary, per_client, tuple(clients))
 
 
 def run_each(executor: Executor | None, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
@@ -137,6 +153,20 @@ def protocol(fitted: Fitted, split: str, evaluated: int) -> dict[str, object]:
         "global_model": 0,
         "mean": MEAN,
     }
+
+
+class Everyone(Protocol):
+    """Who measures all clients with one model: `everyone`, or the clients themselves where they are."""
+
+    def __call__(
+        self,
+        task: Task,
+        federation: Federation,
+        model: Tensors,
+        split: str = "test",
+        metrics: tuple[str, ...] | None = None,
+        executor: Executor | None = None,
+    ) -> tuple[Summary, dict[str, Tensor], tuple[int, ...]]: ...
 
 
 def everyone(
@@ -286,7 +316,7 @@ def _pooled(
     """Each metric on all rows as one set; additive ones are size-weighted means, the others need all scores."""
     pooled = {n: _weighted(per_client[n], sizes) for n in names if n in ADDITIVE}
     rest = tuple(name for name in names if name not in ADDITIVE)
-    if not rest or sum(scores.numel() for scores, _ in kept) > POOLED:
+    if not rest or not kept or sum(scores.numel() for scores, _ in kept) > POOLED:
         return pooled | dict.fromkeys(rest, float("nan"))
     scores, labels = torch.cat([s for s, _ in kept]), torch.cat([y for _, y in kept])
     whole = by_client(rest, scores, labels, torch.tensor([0, len(labels)]))

@@ -19,8 +19,8 @@ that v collected in training, so that its value may differ a little; without Bat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -54,6 +54,8 @@ class Sweep:
     """Which clients have two models; the others' rows are constant."""
     validation_loss: Tensor | None = None
     """The loss on the validation rows, which decides between lam whose metric is the same."""
+    others: dict[str, Tensor] = field(default_factory=dict)
+    """Other metrics on the test rows by client and lam, each with a best mean of its own."""
 
     def __repr__(self) -> str:
         best, values = self.best_mean()
@@ -93,6 +95,10 @@ class Sweep:
         index = int(self._best(self.mean))
         return self.lambdas[index], self.test[:, index]
 
+    def of(self, metric: str) -> Sweep:
+        """The sweep of one of the `others`; validation rows are looked at for the first metric alone."""
+        return replace(self, metric=metric, test=self.others[metric], validation=None, validation_loss=None, others={})
+
     def optimistic(self) -> Tensor:
         """Every client's value at its own best lam on the test rows."""
         return self.test.gather(1, self._best(self.test).unsqueeze(1)).squeeze(1)
@@ -112,28 +118,55 @@ def sweep(
     metric: str = "top1",
     lambdas: tuple[float, ...] = LAMBDAS,
     executor: Executor | None = None,
+    also: tuple[str, ...] = (),
 ) -> Sweep | None:
     """Measure every client along its line, in the workers of the executor if one is given; None if no client has two
-    models."""
-    find(metric)
+    models. `also` are metrics that are measured beside, on the same scores."""
+    for name in (metric, *also):
+        find(name)
     check_lambdas(lambdas)
     if fitted.work.algorithm.client.deploys.kind != LINE:  # one model: there is nothing to measure
         return None
     clients: list[int] = fitted.work.federation.test.sizes.nonzero().flatten().tolist()
-    chosen = bool(clients) and not unvalidated(fitted.work.federation)
-    tie = "mse" if fitted.work.federation.regression else "loss"
-    wanted = {"test": (metric,)} | ({"validation": tuple(dict.fromkeys((metric, tie)))} if chosen else {})
+    wanted = tables_of(fitted.work.federation, metric, also)
     parts = run_each(
-        executor, lambda part: _measured(fitted, part, lambdas, wanted), _shares(clients, CLIENTS_AT_A_TIME)
+        executor, lambda part: measured_lines(fitted, part, lambdas, wanted), _shares(clients, CLIENTS_AT_A_TIME)
     )
+    return merged_lines(fitted.work.federation, metric, lambdas, clients, parts, also)
+
+
+Tables = dict[str, dict[str, Tensor]]
+"""Metrics by split and name, (clients, points)."""
+
+
+def tables_of(federation: Federation, metric: str, also: tuple[str, ...] = ()) -> dict[str, tuple[str, ...]]:
+    """What a sweep measures, by split; on validation rows where every client has some."""
+    chosen = bool(federation.test.sizes.any()) and not unvalidated(federation)
+    test = {"test": tuple(dict.fromkeys((metric, *also)))}
+    return test | ({"validation": tuple(dict.fromkeys((metric, _tie(federation))))} if chosen else {})
+
+
+def _tie(federation: Federation) -> str:
+    return "mse" if federation.regression else "loss"
+
+
+def merged_lines(
+    federation: Federation,
+    metric: str,
+    lambdas: tuple[float, ...],
+    clients: Sequence[int],
+    parts: Sequence[tuple[list[bool], Tables]],
+    also: tuple[str, ...] = (),
+) -> Sweep | None:
+    """One sweep of clients that were measured apart; None if none of them has two models."""
     two_ended = [ended for ends, _ in parts for ended in ends]
     if not any(two_ended):
         return None
     tables = {
         split: {name: torch.cat([found[split][name] for _, found in parts]) for name in names}
-        for split, names in wanted.items()
+        for split, names in tables_of(federation, metric, also).items()
     }
-    held = tables.get("validation", {})
+    held, tie = tables.get("validation", {}), _tie(federation)
     return Sweep(
         metric,
         lambdas,
@@ -142,6 +175,7 @@ def sweep(
         held.get(metric),
         torch.tensor(two_ended),
         held.get(tie),
+        {name: tables["test"][name] for name in also if name != metric},
     )
 
 
@@ -149,9 +183,9 @@ def _shares(clients: list[int], size: int) -> list[list[int]]:
     return [clients[start : start + size] for start in range(0, len(clients), size)]
 
 
-def _measured(
+def measured_lines(
     fitted: Fitted, clients: list[int], lambdas: tuple[float, ...], wanted: dict[str, tuple[str, ...]]
-) -> tuple[list[bool], dict[str, dict[str, Tensor]]]:
+) -> tuple[list[bool], Tables]:
     """Some clients: which have two models, and their metrics by split, (clients, points)."""
     work, ended = fitted.work, []
     found = {split: _Collected(metrics, len(lambdas)) for split, metrics in wanted.items()}

@@ -88,6 +88,7 @@ def _network(config: RunConfig, model: str) -> None:
 
 def _numbers(config: RunConfig) -> None:
     config.training()
+    config.weather()
     config.partition()
     split_sizes(torch.ones(1, dtype=torch.int64), config.test, config.validation)
     check.positive("run", "test", config.test)

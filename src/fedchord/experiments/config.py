@@ -46,6 +46,7 @@ SNAPSHOTS = 5
 class RunConfig(  # the last part comes first, so that fields and keys stand in the order from Rules to Execution
     keys.Execution,
     keys.Local,
+    keys.Weathered,
     keys.Rounds,
     keys.Measured,
     keys.Swept,

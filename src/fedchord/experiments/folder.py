@@ -28,7 +28,7 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.lock import LOCK, FolderLock
 from fedchord.experiments.own import fingerprint_of
 from fedchord.experiments.parts import Settings
-from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, ROUNDS, SUMMARY, Line
+from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, NOWHERE, ROUNDS, SERVED, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
 from fedchord.files import add_text, blocked, made_folder, renamed, write_text
 from fedchord.synthetic.look import grid
@@ -82,15 +82,27 @@ class RunFolder:
         """
         values = self.read_values()
         reading.check_layout(self.path)
+        if values.get("made") == SERVED:
+            raise FedchordError(f"{self.path}: made by a server whose clients were elsewhere; {self.hint}")
         if values.get("made") == MADE:
             told = "made from Python with objects that its config.toml cannot make; go on there with fedchord.run"
             raise FedchordError(f"{self.path}: {told}")
         return RunConfig.from_values(values).with_values(out=str(self.path))
 
+    def read_settings(self) -> RunConfig:
+        """The settings of the run that is here, for whoever uses its models and trains nothing: also where the clients
+        were elsewhere."""
+        values = self.read_values()
+        if values.get("made") != SERVED:
+            return self.read_config()
+        reading.check_layout(self.path)
+        known = {key: value for key, value in values.items() if key not in ("made", "plan", "executor", "weather")}
+        return RunConfig.from_values(known | {"data": NOWHERE, "split": "iid", "out": str(self.path)})
+
     def fingerprint(self, rounds: int | None = None) -> str:
         """The fingerprint of the run that is here; or what it would be with another number of rounds."""
         values = self.read_values() | ({} if rounds is None else {"rounds": rounds})
-        if values.get("made") == MADE:
+        if values.get("made") in (MADE, SERVED):
             return fingerprint_of(values)
         return RunConfig.from_values(values).with_values(out=str(self.path)).fingerprint()
 
@@ -118,9 +130,10 @@ class RunFolder:
 
     def begin(self, config: Settings) -> None:
         """Write down the settings of a run."""
-        own = config.values().get("made") == MADE
-        again = f"fedchord run {self.config} out=ANOTHER_FOLDER runs this again"
-        told = "made of objects in Python; fedchord.run(..., resume=True) goes on" if own else again
+        told = {
+            MADE: "made of objects in Python; fedchord.run(..., resume=True) goes on",
+            SERVED: "made by a server whose clients were elsewhere; fedchord serve FED.toml --resume goes on",
+        }.get(config.values().get("made", ""), f"fedchord run {self.config} out=ANOTHER_FOLDER runs this again")
         write_text(self.config, f"# {told}\n{config.to_toml()}")
 
     def discard(self) -> None:
@@ -229,7 +242,7 @@ class RunFolder:
 
 def _name(values: dict[str, Any]) -> str:
     """The method and what was exchanged in it."""
-    own = values.get("made") == MADE
+    own = values.get("made") in (MADE, SERVED)
     parts = [f"{key}={values[key]}" for key in ("mixing", "server") if key in values and not own]
     return " ".join([str(values.get("method", "?")), *parts])
 

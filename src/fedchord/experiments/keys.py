@@ -13,6 +13,8 @@ from fedchord import check
 from fedchord.check import fail, require
 from fedchord.core.round import Plan
 from fedchord.core.training import Training
+from fedchord.engine.attendance import Terms
+from fedchord.engine.weather import Weather
 from fedchord.evaluation.choice import EFFORTS, HELD, Chooser
 from fedchord.evaluation.sweep import LAMBDAS
 from fedchord.metrics import find
@@ -243,6 +245,35 @@ class Rounds:
 
 
 @dataclass(frozen=True)
+class Weathered:
+    """Clients that are away and replies that get lost, as over a network."""
+
+    weather_away: float | str | None = key(
+        None,
+        "who is away: a share of clients in every round, or clients and rounds such as 0:2-4,1:3 (default: nobody)",
+        "weather.away",
+    )
+    weather_lost: float | str | None = key(
+        None, "whose replies get lost, in the same words (default: nobody's)", "weather.lost"
+    )
+    weather_attempts: int | None = key(
+        None, "how often those are asked whose replies are lost, until enough came (default: 3)", "weather.attempts"
+    )
+    weather_minimum: float | None = key(
+        None, "the share of a cohort that must answer (default: 0.5; rules that need everyone: all)", "weather.minimum"
+    )
+
+    def weather(self) -> Weather | None:
+        """The weather of a run; None where it is clear."""
+        terms = Terms(
+            3 if self.weather_attempts is None else self.weather_attempts,
+            0.5 if self.weather_minimum is None else self.weather_minimum,
+        )
+        found = Weather(self.weather_away or 0.0, self.weather_lost or 0.0, terms)
+        return None if found.clear else found
+
+
+@dataclass(frozen=True)
 class Local:
     """How clients train."""
 
@@ -326,6 +357,11 @@ def typed(part: Field[Any], value: Any) -> Any:
     elif name == "newcomers":
         good = is_number(value)
         require(good, "run", f"newcomers must be a number of clients or a share such as 0.1, got {value!r}")
+        return value or None  # 0 is the same as not to say it
+    elif name in ("weather_away", "weather_lost"):
+        good = is_number(value) or isinstance(value, str)
+        told = "a share such as 0.1, or clients and rounds such as 0:2-4,1:3"
+        require(good, "run", f"{key} must be {told}, got {value!r}")
         return value or None  # 0 is the same as not to say it
     elif name == "clients":
         require(value == "all" or is_number(value), "run", f"clients must be a whole number or all, got {value!r}")

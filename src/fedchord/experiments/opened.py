@@ -14,6 +14,7 @@ from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.parts import Parts
+from fedchord.experiments.reading import NOWHERE
 from fedchord.experiments.summary import as_chosen
 
 Report = Callable[[str], None]
@@ -25,7 +26,7 @@ def opened(here: RunFolder, config: RunConfig, report: Report) -> Fitted:
     """The last checkpoint, without a row of the data; they are read where the folder does not tell about them."""
     config.check_code(CODE)
     memory = ClientMemory()
-    found = checkpoint.load(here.checkpoints, memory, config.fingerprint(), config.course())
+    found = checkpoint.load(here.checkpoints, memory, here.fingerprint(), config.course())
     if found is None:
         raise FedchordError(f"{here.path}: has no checkpoint yet")
     for problem in found.problems:
@@ -40,7 +41,7 @@ def opened(here: RunFolder, config: RunConfig, report: Report) -> Fitted:
         config.training(),
         config.seed,
         "cpu",
-        bool(config.central),
+        central=bool(config.central),
     )
     return _deployed(Fitted(work, found.state, memory), here, config)
 
@@ -56,6 +57,7 @@ def _deployed(fitted: Fitted, here: RunFolder, config: RunConfig) -> Fitted:
 
 def with_rows(fitted: Fitted, config: RunConfig) -> Fitted:
     """The same with the rows, read anew: for rules that train before use, and for BatchNorm statistics of a client."""
+    require(config.data != NOWHERE, "run", "the clients' rows and private models are where they are, not here")
     work = Parts.build(config, "cpu").work
     if config.chooser() is None:
         return replace(fitted, work=work)

@@ -17,6 +17,7 @@ from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.engine.weather import Weather
 from fedchord.evaluation.choice import Chooser
 from fedchord.evaluation.sweep import LAMBDAS, check_lambdas
 from fedchord.experiments.config import INDIFFERENT
@@ -45,6 +46,7 @@ class OwnConfig:
     validation: float = 0.0
     judge_features: str | None = None
     judge_privacy: bool | None = None
+    played: Weather | None = None
     choose: Chooser | None = None
 
     def __post_init__(self) -> None:
@@ -86,6 +88,10 @@ class OwnConfig:
         """Where models with two ends are measured."""
         return LAMBDAS if self.sweep_lambdas is None else self.sweep_lambdas
 
+    def weather(self) -> Weather | None:
+        """Who is away and what gets lost; None where that does not happen."""
+        return self.played
+
     def chooser(self) -> Chooser | None:
         """What is chosen for all clients; None if nothing."""
         return self.choose
@@ -117,6 +123,7 @@ class OwnConfig:
             "objects": self.digest,
         }
         values |= {} if self.sweep_lambdas is None else {"sweep.lambdas": list(self.sweep_lambdas)}
+        values |= {} if self.played is None else {"weather": repr(self.played)}
         values |= {"average": self.asked.average} if self.asked.average else {}
         values |= {} if self.choose is None else {"choose": repr(self.choose)}
         values |= {} if self.out is None else {"out": self.out}

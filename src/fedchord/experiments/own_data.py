@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from fedchord.check import fail, one_of, require
 from fedchord.data import DataSet, from_csv, from_folder, from_npz, from_picture_list, from_texts
+from fedchord.data.features import Feature
 from fedchord.data.formats.csv_file import header_of
 from fedchord.data.formats.texts import LENGTH
 from fedchord.data.table import SCALES
@@ -53,8 +55,8 @@ def regression(config: RunConfig) -> bool:
     return config.data_target is not None
 
 
-def read(config: RunConfig) -> DataSet:
-    """The rows of the data."""
+def read(config: RunConfig, features: Sequence[Feature] | None = None) -> DataSet:
+    """The rows of the data; `features` says what the columns of a table are, where that was agreed elsewhere."""
     what, path = kind(config), Path(config.data).expanduser()
     there = path.is_dir() if what == "folder of pictures" else path.is_file()
     require(there, "data", f"{config.data}: no such {'folder' if what == 'folder of pictures' else 'file'}")
@@ -74,7 +76,8 @@ def read(config: RunConfig) -> DataSet:
     if what == "list of pictures":
         return from_picture_list(path, str(config.data_picture), size=config.data_size, **asked)
     drop, category = config.data_drop or (), config.data_category or ()
-    return from_csv(path, drop=drop, category=category, scale=config.data_scale or "client", **asked)
+    scale = config.data_scale or "client"
+    return from_csv(path, drop=drop, category=category, scale=scale, features=features, **asked)
 
 
 def has_clients(config: RunConfig) -> bool:

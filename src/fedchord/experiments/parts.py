@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fedchord.core.round import Plan
-from fedchord.core.rules import Algorithm
+from fedchord.core.rules import Algorithm, ServerState
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
-from fedchord.engine.executors import Executor
+from fedchord.engine.executors import Executor, make_executor
+from fedchord.engine.memory import ClientMemory
+from fedchord.engine.simulate import RoundResult, rounds_of
+from fedchord.engine.weather import Weather
 from fedchord.engine.work import Work
 from fedchord.evaluation.choice import Choice, Chooser, choose, settled
 from fedchord.evaluation.evaluate import Evaluation, evaluate
@@ -25,6 +28,9 @@ from fedchord.metrics import check_kind
 from fedchord.synthetic.judge import judge
 from fedchord.synthetic.learn import Judge
 from fedchord.synthetic.set import SyntheticSet
+
+BESIDE = ("top1", "top5", "loss")
+"""Metrics that a sweep along lambda measures beside the headline, for tables that show them at their best lambda."""
 
 
 class Settings(Protocol):
@@ -82,6 +88,9 @@ class Settings(Protocol):
     def judged_by(self) -> Judge:
         """The recipe of the classifier that measures synthetic samples."""
 
+    def weather(self) -> Weather | None:
+        """Who is away and what gets lost; None where that does not happen."""
+
     def chooser(self) -> Chooser | None:
         """What is chosen for all clients; None if nothing."""
 
@@ -107,7 +116,13 @@ class Parts:
         config.plan().size(federation.num_clients)
         asked, task = config.training(), config.task(federation)
         work = Work.of(
-            config.algorithm(), task, federation, asked, config.seed, device or config.device, bool(config.central)
+            config.algorithm(),
+            task,
+            federation,
+            asked,
+            config.seed,
+            device or config.device,
+            central=bool(config.central),
         )
         more = tuple(dict.fromkeys((*task.objective.metrics, *config.metrics))) if config.metrics else None
         check_kind(more or (), federation.regression)
@@ -127,6 +142,15 @@ class Parts:
     def task(self) -> Task:
         """What is learnt."""
         return self.work.task
+
+    def staffed(self, state: ServerState, report: Callable[[str], None]) -> Executor:
+        """Who does the work of the run."""
+        config, size = self.config, self.config.plan().size(self.federation.num_clients)
+        return make_executor(config.executor, self.work, state.broadcast, size, config.workers, report)
+
+    def rounds(self, executor: Executor, state: ServerState, memory: ClientMemory) -> Iterator[RoundResult]:
+        """The rounds that are left."""
+        return rounds_of(executor, self.config.plan(), state, memory, self.config.weather())
 
     def chosen(self, fitted: Fitted, executor: Executor | None = None) -> tuple[Fitted, Choice | None]:
         """What clients deploy after their joint choice, where one is asked for, and the choice."""
@@ -165,10 +189,12 @@ class Parts:
         return None if made is None else synthesis(self, made, lines, headline(tuple(evaluation.metrics)))
 
     def swept(self, fitted: Fitted, metric: str = "", executor: Executor | None = None) -> Sweep | None:
-        """A metric (the headline) along lambda, for methods with two models."""
+        """A metric (the headline) along lambda, for methods with two models, and those of `BESIDE` with it."""
         if self.algorithm.outcome == "samples":
             return None
-        return sweep(fitted, metric or headline(self.task.objective.metrics), self.config.lambdas(), executor)
+        known = self.task.objective.metrics
+        beside = tuple(name for name in BESIDE if name in known and name != metric)
+        return sweep(fitted, metric or headline(known), self.config.lambdas(), executor, beside)
 
     def welcomed(self, fitted: Fitted, executor: Executor | None = None) -> Welcome | None:
         """What the newcomers measure with the last model, if there are any."""

@@ -42,7 +42,7 @@ def predict_file(
     """Predictions for the rows of a file: by the model of a client, by each row's own client where the file has the
     run's client column, else by the global model, after training on the labelled rows of `tune` if they are given."""
     here = RunFolder(folder)
-    config = here.read_config()
+    config = here.read_settings()
     if config.algorithm().outcome != "model":
         advice = f"train a classifier on them with: fedchord synth train {here.path}"
         raise fail("predict", f"{config.method} ends with samples, not with a model; {advice}")

@@ -23,6 +23,10 @@ CONFIG, ROUNDS, SUMMARY, CHECKPOINTS = "config.toml", "rounds.jsonl", "summary.j
 
 MADE = "python"
 """The key `made` of a run whose objects were made in Python."""
+SERVED = "served"
+"""The same of a run whose clients were elsewhere."""
+NOWHERE = "outline.npz"
+"""What stands for the data of such a run, of which no row is here."""
 
 TEST, VALIDATION = "test", "validation"
 """The rows that numbers of a summary are about."""
@@ -162,7 +166,8 @@ def _check_layout(folder: Path, written: dict[str, Any]) -> None:
     if layout == LAYOUT:
         return
     who = "a later" if isinstance(layout, int) and layout > LAYOUT else "an earlier"
-    again = "fedchord.run" if made_in_python(folder) else f"fedchord run {folder / CONFIG} out=ANOTHER"
+    ways = {MADE: "fedchord.run", SERVED: "fedchord serve FED.toml"}
+    again = ways.get(maker(folder), f"fedchord run {folder / CONFIG} out=ANOTHER")
     raise FedchordError(f"{folder}: written by {who} fedchord (layout {layout}); run it again: {again}")
 
 
@@ -175,13 +180,13 @@ def _json(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def made_in_python(folder: Path) -> bool:
-    """Whether the run of a folder was made of objects in Python, which its settings tell about and cannot make."""
+def maker(folder: Path) -> str:
+    """Who made the run of a folder: "python" (its objects cannot be made from its settings), "served", or ""."""
     try:
         found = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False  # whoever reads it next says what is wrong
-    return found.get("made") == MADE
+        return ""  # whoever reads it next says what is wrong
+    return str(found.get("made", ""))
 
 
 def hint(folder: Path) -> str:
@@ -190,7 +195,8 @@ def hint(folder: Path) -> str:
 
 
 def _going_on(folder: Path) -> str:
-    return "fedchord.run(..., resume=True)" if made_in_python(folder) else f"fedchord resume {folder}"
+    ways = {MADE: "fedchord.run(..., resume=True)", SERVED: "fedchord serve FED.toml --resume"}
+    return ways.get(maker(folder), f"fedchord resume {folder}")
 
 
 # -- rounds --------------------------------------------------------------------------------------------------------

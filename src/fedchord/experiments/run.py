@@ -13,6 +13,7 @@ from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.engine.weather import Weather
 from fedchord.engine.work import Work, pick_device
 from fedchord.evaluation.choice import Chooser
 from fedchord.evaluation.evaluate import checked
@@ -51,6 +52,7 @@ def run(
     report: Report | None = None,
     progress: Progress | bool | None = None,
     loggers: Sequence[Logger] = (),
+    weather: Weather | None = None,
     average: float = 0.0,
     choose: Chooser | None = None,
 ) -> Run:
@@ -62,9 +64,9 @@ def run(
     to that folder, for tables, compare and plots; with `resume` an interrupted run of the same objects goes on there,
     to the bit-identical result, and with more `rounds` than it had a finished one does. `progress` (True, False) shows
     how far the run is; a notebook shows it unless told not to. `loggers` are told of every round
-    (`experiments.loggers.Logger`: begin, round, end). With `average` clients deploy the mean of the global models of
-    that share of the rounds, the last ones. `choose` is what is chosen for all clients by the rows they hold out
-    (`data.hold_out`).
+    (`experiments.loggers.Logger`: begin, round, end). In a `weather` clients are away and replies get lost. With
+    `average` clients deploy the mean of the global models of that share of the rounds, the last ones. `choose` is what
+    is chosen for all clients by the rows they hold out (`data.hold.hold_out`).
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
@@ -86,6 +88,7 @@ def run(
         names,
         lambdas,
         None if out is None else str(out),
+        played=weather,
         choose=choose,
     )
     config.plan().size(federation.num_clients)

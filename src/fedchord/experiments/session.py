@@ -17,9 +17,9 @@ from fedchord.check import FedchordError, Unwritten, require, warn
 from fedchord.core.round import open_run
 from fedchord.core.rules import SamplesRule, ServerState
 from fedchord.engine.checkpoint import Checkpoints, add_course
-from fedchord.engine.executors import Executor, make_executor
+from fedchord.engine.executors import Executor
 from fedchord.engine.memory import ClientMemory
-from fedchord.engine.simulate import RoundResult, rounds_of
+from fedchord.engine.simulate import RoundResult
 from fedchord.evaluation.evaluate import Evaluation
 from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments import shown
@@ -177,13 +177,12 @@ class Run:
     ) -> Iterator[Round]:
         parts, plan = self.parts, self.parts.config.plan()
         parts.work.rehearse(state, plan)
-        size = plan.size(parts.federation.num_clients)
-        pool = make_executor(parts.config.executor, parts.work, state.broadcast, size, parts.config.workers, self._say)
+        pool = parts.staffed(state, self._say)
         last: Round | None = None
         try:
             kept = [line for line in logged if line["round"] <= state.round]
             self._take_over(kept, Fitted(parts.work, state, memory), pool)
-            for result in self._guarded(rounds_of(pool, plan, state, memory), Fitted(parts.work, state, memory)):
+            for result in self._guarded(parts.rounds(pool, state, memory), Fitted(parts.work, state, memory)):
                 last = self._done(result, pool)
                 yield last
                 if asked() and last.round < plan.rounds:

@@ -17,7 +17,8 @@ from fedchord.check import FedchordError, Unwritten, require, unknown
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.reading import Run, check_layout, read
 from fedchord.experiments.settings import parse_pairs
-from fedchord.experiments.study_file import Keys, Study, load, parse, seeds_of
+from fedchord.experiments.study_file import BOTH, Keys, Study, load, parse, seeds_of
+from fedchord.experiments.study_rows import located
 from fedchord.files import blocked, write_text
 
 if TYPE_CHECKING:
@@ -89,18 +90,21 @@ def plan(study: Study, scale: str | None = None, pairs: Sequence[str] = ()) -> P
     require(bool(study.scales) or not chosen, owner, f"has no scales, got {chosen!r}")
     if chosen and chosen not in study.scales:
         raise unknown(f"scale of {owner}", chosen, study.scales)
-    changes = study.scales.get(chosen, {}) | _command_line(owner, pairs)
+    asked = _command_line(owner, pairs)
+    changes = study.scales.get(chosen, {}) | asked
     seeds = seeds_of(owner, changes.get("seeds", list(study.seeds)))
-    top = {key: value for key, value in changes.items() if key != "seeds"}
     jobs, missing = [], {}
     for method in study.methods:
         for setting in study.settings:
-            keys = study.base | setting.keys | method.keys
-            for pattern, part in method.inside.items():
-                keys |= part if fnmatch.fnmatchcase(setting.label, pattern) else {}
-            absent = _absent(keys | top)
+            keys = study.base | setting.keys | method.keys | _matching(method.inside, setting.label)
+            keys |= study.scales.get(chosen, {}) | _matching(
+                study.inside.get(chosen, {}), setting.label, f"{method.label}{BOTH}{setting.label}"
+            )
+            keys |= asked
+            keys.pop("seeds", None)
+            absent = _absent(keys)
             for seed in seeds:
-                config = _config(f"{owner}, {method.label}, {setting.label}".rstrip(", "), keys | top, seed, absent)
+                config = _config(study, f"{method.label}, {setting.label}".rstrip(", "), keys, seed, absent)
                 if not absent:
                     jobs.append(Job(method.label, setting.label, seed, config))
             if absent:
@@ -131,14 +135,22 @@ def _absent(keys: Keys) -> str:
     return ""
 
 
-def _config(owner: str, keys: Keys, seed: int, absent: str) -> RunConfig:
+def _matching(parts: Mapping[str, Keys], label: str, both: str = "") -> Keys:
+    """The run keys whose pattern a column's label matches, or that of its row and column; the later one on top."""
+    found: Keys = {}
+    for pattern, keys in parts.items():
+        found |= keys if fnmatch.fnmatchcase(both if BOTH in pattern else label, pattern) else {}
+    return found
+
+
+def _config(study: Study, label: str, keys: Keys, seed: int, absent: str) -> RunConfig:
     """The run; for a rule that is not there yet, all else is checked in its place."""
     rules = ("method", "mixing", "server")
     known = {key: value for key, value in keys.items() if not absent or key.split(".")[0] not in rules}
     try:
         return RunConfig.from_values(known | {"seed": seed})
     except FedchordError as error:
-        raise FedchordError(f"{owner}: {error}") from None
+        raise located(FedchordError(f"{study.owner}, {label}: {error}"), study.files) from None
 
 
 # -- running -------------------------------------------------------------------------------------------------------
@@ -170,7 +182,7 @@ def run(
     only: Sequence[str] = (),
     say: Callable[[str], None] = print,
     progress: Progress | None = None,
-    told: Callable[[Study, Mapping[str, Any]], str] | None = None,
+    told: Callable[[Study, Mapping[str, Any], str], str] | None = None,
 ) -> Outcome:
     """Run what is not done yet, each run into its own folder; what was interrupted goes on where it stopped.
 
@@ -189,7 +201,7 @@ def run(
             summary = _attempt(job, out / job.folder, line, outcome, say, progress)
             if summary is not None:
                 outcome.done += 1
-                say(f"{line}: {told(study_plan.study, summary) if told else 'done'}")
+                say(f"{line}: {told(study_plan.study, summary, job.setting) if told else 'done'}")
     except KeyboardInterrupt:
         outcome.interrupted = True
     return outcome

@@ -11,11 +11,12 @@
     method = "fedprox"
     "method.mu" = 0.01
     in = { "K=50*" = { lr = 0.1 } }      # run keys of this row in the columns whose label matches
-    [[setting]]                          # a column: label and run keys
+    [[setting]]                          # a column: label and run keys; metric = "top5" if it has one of its own
     label = "K=50"
     clients = 50
     [scale.small]                        # run keys (and seeds) on top; the default scale is small
     rounds = 10
+    in = { "K=50*" = { rounds = 5 } }    # and those of some columns, or of a row there: "FedProx / K=50*"
     [reference]                          # printed numbers to stand beside ours: value and spread, in percent
     source = "paper"
     about = "table 3; std over clients"
@@ -40,16 +41,17 @@ its own rows (`methods`, [[method]]) take the place of the included ones. Seeds 
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedchord.check import fail, number, one_of, require, unknown, whole
+from fedchord.check import FedchordError, fail, number, one_of, require, unknown, whole
 from fedchord.experiments.columns import COLUMNS, SAMPLES, SPREADS
 from fedchord.experiments.settings import flatten
-from fedchord.experiments.study_rows import read, rows
+from fedchord.experiments.study_rows import files, located, read, rows
 from fedchord.metrics import METRICS
 
 KEYS = (
@@ -57,6 +59,8 @@ KEYS = (
     *("set", "setting", "scale", "reference"),
 )
 
+BOTH = " / "
+"""What stands between row and column in a pattern of both."""
 MOST_SEEDS = 100_000
 """More than anybody can mean."""
 
@@ -70,6 +74,8 @@ class Entry:
     label: str
     keys: Keys
     inside: dict[str, Keys] = field(default_factory=dict)
+    metric: str = ""
+    """The metric of a column that has one of its own."""
 
 
 @dataclass(frozen=True)
@@ -97,24 +103,33 @@ class Study:
     settings: tuple[Entry, ...]
     scales: dict[str, Keys]
     reference: Reference
+    inside: dict[str, dict[str, Keys]] = field(default_factory=dict)
+    """Run keys of a scale for some columns only, by scale and pattern."""
+    files: tuple[Path, ...] = ()
+    """The file it was read from, and those it includes."""
     owner: str = ""
     """Whose mistakes are told: "study NAME" unless it says otherwise."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "owner", self.owner or f"study {self.name}")
 
-    def number(self, column: str) -> tuple[str, str]:
-        """Metric and column of one of `columns`: "mean" is the study's metric, "ece mean" another one."""
+    def number(self, column: str, setting: str = "") -> tuple[str, str]:
+        """Metric and column of one of `columns`: "mean" is the metric of the setting or the study, "ece mean" another
+        one."""
         other, _, name = column.rpartition(" ")
-        return other or self.metric, name
+        own = next((entry.metric for entry in self.settings if entry.label == setting), "")
+        return other or own or self.metric, name
 
 
 def load(path: str | Path, library: Path | None = None) -> Study:
     """A study from a file; what it includes is looked for beside it, then in the library."""
-    return parse(Path(path).stem, read(Path(path), library))
+    try:
+        return parse(Path(path).stem, read(Path(path), library), files(Path(path), library))
+    except FedchordError as error:
+        raise located(error, files(Path(path), library)) from None
 
 
-def parse(name: str, content: Mapping[str, Any]) -> Study:
+def parse(name: str, content: Mapping[str, Any], files: Sequence[Path] = ()) -> Study:
     """The content of a study file, checked; run keys are checked when a plan is made."""
     owner = f"study {name}"
     for key in content:
@@ -133,6 +148,9 @@ def parse(name: str, content: Mapping[str, Any]) -> Study:
     require(len(columns) > 0, owner, "columns must name at least one")
     methods = _entries(owner, rows(owner, content), "method")
     settings = _entries(owner, _list(owner, content, "setting", []), "setting")
+    for entry in settings:
+        if entry.metric and entry.metric not in known:
+            raise unknown(f"metric of {owner}, {entry.label}", entry.metric, known)
     require(len(methods) > 0, owner, "needs at least one [[method]]")
     settings = settings or (Entry("", {}),)
     study = Study(
@@ -150,6 +168,8 @@ def parse(name: str, content: Mapping[str, Any]) -> Study:
             name: _scale(owner, name, keys) for name, keys in _table(owner, "scale", content.get("scale", {})).items()
         },
         reference=_reference(owner, content.get("reference", {}), methods, settings, columns),
+        inside=_inside(owner, _table(owner, "scale", content.get("scale", {})), methods, settings),
+        files=tuple(files),
     )
     for keys in (
         study.base,
@@ -165,13 +185,14 @@ def _entries(owner: str, written: Sequence[Any], kind: str) -> tuple[Entry, ...]
     for values in written:
         keys = dict(_table(owner, kind, values))
         inside = _table(owner, f"{kind} in", keys.pop("in", {})) if kind == "method" else {}
+        metric = str(keys.pop("metric", "")) if kind == "setting" else ""
         label = keys.pop("label", keys.get("method") if kind == "method" else None)
         require(isinstance(label, str) and bool(label), owner, f"every [[{kind}]] needs a label")
         require(label not in found, owner, f"two [[{kind}]] are called {label!r}")
         if kind == "method":
             require(isinstance(keys.get("method"), str), owner, f"[[method]] {label!r} needs method = NAME")
         parts = {pattern: _run_keys(owner, f"{label} in {pattern}", part) for pattern, part in inside.items()}
-        found[str(label)] = Entry(str(label), _run_keys(owner, str(label), keys), parts)
+        found[str(label)] = Entry(str(label), _run_keys(owner, str(label), keys), parts, metric)
     return tuple(found.values())
 
 
@@ -213,8 +234,26 @@ def _run_keys(owner: str, name: str, value: Any) -> Keys:
 
 
 def _scale(owner: str, name: str, value: Any) -> Keys:
-    keys = _run_keys(owner, f"scale.{name}", value)
+    table = {key: part for key, part in _table(owner, f"scale.{name}", value).items() if key != "in"}
+    keys = _run_keys(owner, f"scale.{name}", table)
     return keys | ({"seeds": list(seeds_of(owner, keys["seeds"]))} if "seeds" in keys else {})
+
+
+def _inside(
+    owner: str, scales: Mapping[str, Any], methods: Sequence[Entry], settings: Sequence[Entry]
+) -> dict[str, dict[str, Keys]]:
+    """The run keys of every scale for some columns, or rows there, by pattern."""
+    found: dict[str, dict[str, Keys]] = {}
+    columns = [entry.label for entry in settings]
+    labels = [*columns, *(f"{row.label}{BOTH}{column}" for row in methods for column in columns)]
+    for name, scale in scales.items():
+        parts = _table(owner, f"scale.{name}.in", scale.get("in", {}))
+        found[name] = {pattern: _run_keys(owner, f"scale.{name} in {pattern}", part) for pattern, part in parts.items()}
+        for pattern, keys in found[name].items():
+            require("seeds" not in keys, owner, f"scale.{name} in {pattern} must not set seeds (the scale does)")
+            if not fnmatch.filter(labels, pattern):
+                raise unknown(f"setting of {owner}, scale.{name} in", pattern, labels)
+    return found
 
 
 def _table(owner: str, name: str, value: Any) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedchord.check import require, unknown
+from fedchord.check import FedchordError, require, unknown
 from fedchord.experiments.settings import flatten, read_toml
 
 SET = "set:"
@@ -28,6 +29,32 @@ def read(path: Path, library: Path | None = None, above: Sequence[Path] = ()) ->
         require(other.resolve() not in ring, owner, f"include = {name!r} leads back to itself")
         found = join(found, read(other, library, ring))
     return join(found, content)
+
+
+def files(path: Path, library: Path | None = None, above: Sequence[Path] = ()) -> list[Path]:
+    """A study file and those it includes, itself first; what cannot be read is told by `read`."""
+    try:
+        asked = read_toml(path).get("include", [])
+        names = [name for name in (asked if isinstance(asked, list) else [asked]) if isinstance(name, str)]
+        others = [_find("", name, path.parent, library) for name in names]
+    except FedchordError:
+        others = []
+    fresh = [other for other in others if other not in above]
+    return [path, *(file for other in fresh for file in files(other, library, [*above, path]))]
+
+
+def located(error: FedchordError, places: Sequence[Path]) -> FedchordError:
+    """An error about a name that nobody knows, with the file and the line that have it, keys before other words."""
+    named = re.search(r"unknown [^']*'([^']+)'", str(error))
+    texts = [(place, place.read_text(encoding="utf-8").splitlines()) for place in places if named and place.is_file()]
+    for key in dict.fromkeys((named[1], named[1].rpartition(".")[2])) if named else ():
+        for before, after in ((r"(?:^|[^\w-])", r"[\"']?\s*[=\].]"), ("[\"']", "[\"']")):
+            word = re.compile(before + re.escape(key) + after)
+            for place, lines in texts:
+                for number, line in enumerate(lines, 1):
+                    if word.search(line):
+                        return FedchordError(f"{place.name}, line {number}: {error}")
+    return error
 
 
 def _find(owner: str, name: str, folder: Path, library: Path | None) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from fedchord.evaluation.evaluate import Evaluation
 from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.newcomers import Welcome
 from fedchord.evaluation.sweep import Sweep, unvalidated
-from fedchord.experiments.parts import Parts, headline
+from fedchord.experiments.parts import Parts
 
 ROUND_COLUMNS = ("mean", "std", "worst10", "best10", "gini", "gap", "pooled")
 COLUMNS = (*ROUND_COLUMNS, "clients", "undefined", "weighted")
@@ -104,7 +105,15 @@ def round_line(result: RoundResult, evaluation: Evaluation | None, elapsed: floa
         "bytes_up": result.bytes_up,
         "bytes_down": result.bytes_down,
     }
+    if result.missing:
+        line["missing"] = {str(client): cause for client, cause in sorted(result.missing.items())}
     return line | measures(evaluation)
+
+
+def causes(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Under the key `missing`, how often clients did not take part, by cause (what stands before a colon)."""
+    found = Counter(cause.partition(":")[0] for line in lines for cause in line.get("missing", {}).values())
+    return {"missing": dict(sorted(found.items()))} if found else {}
 
 
 def measures(evaluation: Evaluation | None) -> dict[str, Any]:
@@ -149,6 +158,7 @@ def summarise(
             "up_total": up,
             "down_total": down,
         },
+        **causes(lines),
         "rounds": parts.config.rounds,
         "parameters": parts.task.layout.size,
         "executor": parts.config.executor,
@@ -167,6 +177,7 @@ def _protocol(parts: Parts, evaluation: Evaluation, choice: Choice | None) -> di
     return {
         **evaluation.protocol,
         "seed": parts.config.seed,
+        "data": {"name": parts.federation.name, "verdict": parts.federation.verdict},
         "method": method_line(parts.algorithm),
         "objective": parts.task.objective.name,
         "overrides": overrides(parts.algorithm, parts.training),
@@ -175,20 +186,28 @@ def _protocol(parts: Parts, evaluation: Evaluation, choice: Choice | None) -> di
 
 
 def _along(table: Numbers, swept: Sweep | None) -> Numbers:
-    """The headline metric with the columns of the lambda sweep; a method with one model has its mean there.
+    """The table with the columns of the lambda sweep; a method with one model has its mean there.
 
-    `swept` is the best mean over lambda on the test rows, `validated` the mean at each client's lambda of choice on its
-    validation rows, and `..._std` their std over clients.
+    `swept` is the best mean over lambda on the test rows, for every metric of the sweep at a lambda of its own;
+    `validated`, of the sweep's first metric, is the mean at each client's lambda of choice on its validation rows,
+    and `..._std` their std over clients.
     """
-    name = headline(tuple(table))
-    row = table[name]
-    found = {"swept": (row["mean"], row["std"]), "validated": (row["mean"], row["std"])}
-    if swept is not None:
-        found["swept"] = _moments(swept.best_mean()[1])
-        chosen = swept.validated()
-        found["validated"] = _moments(chosen[1]) if chosen else (None, None)
-    extra = {f"{c}{kind}": pair[i] for c, pair in found.items() for i, kind in enumerate(("", "_std"))}
-    return table | {name: row | extra}
+    found: dict[str, dict[str, tuple[float | None, float | None]]] = {}
+    for metric, row in table.items():
+        one = (row["mean"], row["std"])
+        if swept is None:
+            found[metric] = {"swept": one, "validated": one}
+        elif metric == swept.metric:
+            chosen = swept.validated()
+            validated = _moments(chosen[1]) if chosen else (None, None)
+            found[metric] = {"swept": _moments(swept.best_mean()[1]), "validated": validated}
+        elif metric in swept.others:
+            found[metric] = {"swept": _moments(swept.of(metric).best_mean()[1])}
+    return {
+        metric: row
+        | {f"{c}{kind}": pair[i] for c, pair in found.get(metric, {}).items() for i, kind in enumerate(("", "_std"))}
+        for metric, row in table.items()
+    }
 
 
 def validation_lines(held: Evaluation) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def choose(path: str | Path, client: int | str | None = None, report: Report = l
     statistics that are recomputed.
     """
     folder = RunFolder(path)
-    config = folder.read_config()
+    config = folder.read_settings()
     algorithm = config.algorithm()
     ends = algorithm.outcome == "model"
     require(ends, "export", f"{config.method} ends with samples, not with a model; write fedchord synth export {path}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import torch
+from torch import Tensor
 
 from fedchord import check
 from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
@@ -48,6 +49,14 @@ class Liars(MixingRule):
     def instead(self) -> str:
         """What the wrapped rule names in its place."""
         return self.rule.instead
+
+    @property
+    def secret(self) -> bool:
+        """Whether clients of the wrapped rule add noise to what they tell."""
+        return self.rule.secret
+
+    def report(self, losses: Tensor, noise: Tensor) -> Tensor:
+        return self.rule.report(losses, noise)
 
     @property
     def horizon(self) -> str:

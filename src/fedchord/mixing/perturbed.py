@@ -60,8 +60,8 @@ class AAggFFPrivate(MixingRule):
     Privacy: changing all data of a client moves its report by at most 1, so that one report is the Gaussian mechanism
     with sensitivity 1, and everything made of it (weights, logs) has the same guarantee; `epsilon` in the log is that
     of one report, `epsilon_total` that of a client that reported in every round so far (`spent`, at `delta`). It
-    covers the losses and not the updates, which need their own protection. The noise comes from the run's seed: a
-    simulation of what a client would draw in secret.
+    covers the losses and not the updates, which need their own protection. In a simulation the noise comes from the
+    run's seed; over a network every client draws it in secret and sends its report alone.
 
     Regret: with c the d without noise, the expected regret against any client, E sum_t c_{t, i} - <p_t, c_t>, is at
     most (step + 1 / step) / 2 sqrt((1 + 4 noise^2) T log K) (`bound` in the log), since
@@ -70,6 +70,7 @@ class AAggFFPrivate(MixingRule):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"loss"})
+    secret: ClassVar[bool] = True
 
     noise: float = 1.0
     scale: float = 1.0
@@ -97,18 +98,23 @@ class AAggFFPrivate(MixingRule):
         """eta_t."""
         return 2 * self.step * math.sqrt(math.log(num_clients) / ((1 + 4 * self.noise**2) * t))
 
-    def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
+    def _simulated(self, cohort: Cohort, info: RoundInfo) -> Tensor:
+        """The reports of clients whose losses are known, with noise from the round's key."""
         assert cohort.losses is not None
-        distinct("AAggFFPrivate", cohort)
         ids, losses = cohort.ids.cpu(), cohort.losses.cpu()
         least = int(losses.nan_to_num(0.0).argmin())
         good = not losses[least] < 0
         check.require(
             good, "AAggFFPrivate", f"losses must be at least 0, got {losses[least]:g} from client {ids[least]}"
         )
-        clients, t, order = info.num_clients, info.round + 1, ids.argsort()
-        reports = torch.empty(len(ids), dtype=torch.float64)
+        order, reports = ids.argsort(), torch.empty(len(ids), dtype=torch.float64)
         reports[order] = self.report(losses[order], rng.normal(info.key, (len(ids),)).double())
+        return reports
+
+    def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
+        distinct("AAggFFPrivate", cohort)
+        ids, clients, t = cohort.ids.cpu(), info.num_clients, info.round + 1
+        reports = self._simulated(cohort, info) if cohort.reports is None else cohort.reports.cpu().double()
         sums, after = ledger.add(state, ids.tolist(), (reports - reports.mean()).tolist())
         shares = torch.softmax(self.rate(clients, t + 1) * torch.tensor(sums, dtype=torch.float64), 0)
         log = {

@@ -109,11 +109,15 @@ def cell_of(found: Estimate | None, metric: str, column: str, scale: str = "perc
     return Cell("", found.mean * times, found.spread * times if found.over else None, digits)
 
 
+def is_higher_better(metric: str, column: str) -> bool:
+    """Whether more is better in a column."""
+    return metric in (*HIGHER_IS_BETTER, "official") and column not in LOWER_IS_BETTER
+
+
 def mark_best(cells: Sequence[Cell], metric: str, column: str) -> list[Cell]:
     """The best of several cells in bold, and all that print the same number; nothing where there is no contest."""
     numbers = [cell.rounded for cell in cells if not math.isnan(cell.rounded)]
     if len(numbers) < 2 or column in COUNTS or metric in NO_CONTEST:
         return list(cells)
-    higher = metric in (*HIGHER_IS_BETTER, "official") and column not in LOWER_IS_BETTER
-    top = max(numbers) if higher else min(numbers)
+    top = max(numbers) if is_higher_better(metric, column) else min(numbers)
     return [replace(cell, best=cell.rounded == top) for cell in cells]

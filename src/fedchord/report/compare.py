@@ -91,7 +91,7 @@ def differences(
     runs = list(runs)
     metric = metric or headline(tuple(runs[0].summary["metrics"]))
     return [
-        _difference(other, label, base, name, metric, column)
+        difference(other, label, base, name, metric, column)
         for other, label, base, name in lined_up(runs, against)
         if base is not None
     ]
@@ -186,7 +186,8 @@ def _notes(made: Sequence[Difference], metric: str, column: str) -> list[str]:
     return lines
 
 
-def _difference(other: Group, label: str, base: Group, name: str, metric: str, column: str) -> Difference:
+def difference(other: Group, label: str, base: Group, name: str, metric: str, column: str = "deployed") -> Difference:
+    """One group of runs less another on the same federation."""
     ours, theirs = ({run.seed: run for run in g.runs} for g in (other, base))
     seeds = [seed for seed in ours if seed in theirs]
     require(bool(seeds), "compare", f"{other.runs[0].folder} and {base.runs[0].folder} have no seed in common")

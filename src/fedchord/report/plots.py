@@ -29,8 +29,8 @@ from fedchord.report.rows import Group, group, labels
 
 KINDS = ("curves", "clients", "shares")
 SUFFIXES = (".png", ".pdf", ".svg")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6BB1")
-"""Okabe and Ito's colours, told apart by the colour-blind too (their yellow is too faint for a line)."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A4419")
+"""Okabe and Ito's colours, told apart by the colour-blind too; their yellow, too faint for a line, is a brown here."""
 STYLES = ("-", "--", ":", "-.")
 SHADES = "viridis_r"
 PANELS = 12
@@ -76,7 +76,7 @@ def curves(
     notes = [] if notes is None else notes
     lines: list[Line] = []
     for g, name in zip(groups, _names(groups), strict=True):
-        rounds, values = _history(g, metric, column)
+        rounds, values = history(g, metric, column)
         if len(rounds):
             lines.append((name, rounds, values))
         else:
@@ -120,7 +120,7 @@ def shares(groups: Sequence[Group], notes: list[str] | None = None) -> Figure:
     if len(groups) > PANELS:
         notes.append(f"{len(groups)} groups, the first {PANELS} are drawn")
         groups = groups[:PANELS]
-    tables = [_shares(g.runs[0]) for g in groups]
+    tables = [share_table(g.runs[0]) for g in groups]
     wide = min(3, len(groups))
     tall = math.ceil(len(groups) / wide)
     figure = Figure(figsize=(1.2 + 3.6 * wide, 0.6 + 2.7 * tall), layout="constrained")
@@ -177,7 +177,7 @@ def _runs(places: Iterable[str | Path], finished: bool) -> tuple[list[Run], list
     return runs, notes
 
 
-def _history(g: Group, metric: str, column: str) -> tuple[Floats, Floats]:
+def history(g: Group, metric: str, column: str) -> tuple[Floats, Floats]:
     """The rounds in which every seed was measured, and the values (seeds, rounds)."""
     tables: list[dict[int, float]] = []
     for run in g.runs:
@@ -217,7 +217,7 @@ def _quantiles(values: Floats, grid: Floats) -> Floats:
     return np.interp(grid, places, values)
 
 
-def _shares(run: Run) -> Floats:
+def share_table(run: Run) -> Floats:
     """Shares (clients, rounds), NaN where a client was not in the cohort."""
     rounds = rounds_of(run)
     if not rounds:

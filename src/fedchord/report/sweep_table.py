@@ -85,7 +85,7 @@ def winners(every: Sequence[Row], metric: str) -> list[Row]:
     return [row for row in best if row is not None]
 
 
-def told(study: Study, summary: Mapping[str, Any]) -> str:
+def told(study: Study, summary: Mapping[str, Any], setting: str = "") -> str:
     """What one run measured on validation rows, in a few words."""
     done = Run(Path(), {}, dict(summary))
     value = cell_of(estimate([done], study.metric, "mean", rows=VALIDATION), study.metric, "mean")

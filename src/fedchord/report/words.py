@@ -148,5 +148,42 @@ def left_out(protocol: Fact) -> str:
     return f"{count} of these {'was' if count == 1 else 'were'} left out" if count else ""
 
 
+# -- what was found ------------------------------------------------------------------------------------------------
+
+
+def leaders(metric: str, mean: tuple[Sequence[str], str], worst: tuple[Sequence[str], str], higher: bool) -> str:
+    """Who has the best mean and who the best worst tenth, with the number of each; those that are equal share it."""
+    (first, top), (second, tenth) = mean, worst
+    best = f"{_have(first)} the {'highest' if higher else 'lowest'} mean {metric} over clients ({top})"
+    rest = f"the best worst tenth ({tenth})"
+    return f"{best} and {rest}." if list(first) == list(second) else f"{best}, {_have(second)} {rest}."
+
+
+def _have(names: Sequence[str]) -> str:
+    return f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'}"
+
+
+def decided(against: str, better: Sequence[str], worse: Sequence[str], undecided: Sequence[str]) -> str:
+    """Which differences to the reference are larger than their intervals."""
+    parts = [
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {how}"
+        for names, how in ((better, "better"), (worse, "worse"))
+        if names
+    ]
+    if undecided:
+        parts.append(f"{', '.join(undecided)} cannot be told from it")
+    return f"Against {against}, by 95 % intervals over clients: {'; '.join(parts)}."
+
+
+def shares(low: float, high: float) -> str:
+    """Between which numbers the shares of a picture lie."""
+    return f"Shares lie between {low:.3g} and {high:.3g}." if low < high else f"All shares are {high:.3g}."
+
+
+def band(seeds: int) -> str:
+    """What line and band of a curve are."""
+    return f"Mean over {seeds} seeds, band: one standard deviation." if seeds > 1 else "One seed."
+
+
 def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

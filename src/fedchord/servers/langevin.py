@@ -26,6 +26,8 @@ SCHEDULE: dict[str, Any] = {
 """The thesis' settings."""
 SHORT: dict[str, Any] = {"beta": 0.03, "beta_end": 0.003, "repel": 0.0, "repel_end": 0.0}
 """What differs for tables."""
+STILL: dict[str, Any] = {"delta": 0.0, "repel": 0.0, "repel_end": 0.0}
+"""What differs for witness energies, under which samples of a class keep apart by themselves."""
 
 EPS = 1e-12
 """The least length to divide by."""
@@ -45,7 +47,8 @@ class Langevin(ServerRule):
     most 0.999, of A(t) = cos^2(pi / 2 (t / T + 0.008) / 1.008) (Nichol and Dhariwal, 2021), brought to the same ends by
     beta_t = beta - (beta - beta_end) (b_t - b_0) / (b_{T-1} - b_0); it falls in the very last rounds.
 
-    Samples stay within [-margin, 1 + margin] of the unit range. With `adapt` above 0 the direction of every sample is
+    A sample that nobody in the cohort gives a weight (sum_i w_i a_i = 0) stays where it is. Samples stay within
+    [-margin, 1 + margin] of the unit range. With `adapt` above 0 the direction of every sample is
     divided by its length, remembered over rounds, so that beta_t is a length in units of the range, whatever the scale
     of the energies; `momentum` is b, and memories start at zero (t counts from 1):
 
@@ -100,13 +103,15 @@ class Langevin(ServerRule):
 
     def step(self, broadcast: Tensors, update: Update, state: Tensors, info: RoundInfo) -> tuple[Tensors, Tensors]:
         x, num, den = broadcast["x"], update.mix["num"], update.mix["den"]
-        ones = [1] * (x.ndim - den.ndim)
-        direction, state = self._conditioned(num / den.reshape(*den.shape, *ones), state)
+        den = den.reshape(*den.shape, *[1] * (x.ndim - den.ndim))
+        held = den != 0
+        direction, state = self._conditioned(num / torch.where(held, den, 1.0), held, state)
         if self.repel or self.repel_end:
             direction = direction - self._between(self.repel, self.repel_end, info) * repulsion(x)
         moved = x.add(direction, alpha=-self.rate(info))
         if self.delta:
             moved = moved.add(rng.normal(info.key, tuple(x.shape), x.device), alpha=self.delta)
+        moved = torch.where(held, moved, x)
         check.require(
             bool(torch.isfinite(moved).all()),
             "Langevin",
@@ -114,19 +119,22 @@ class Langevin(ServerRule):
         )
         return broadcast | {"x": moved.clamp(-self.margin, 1 + self.margin)}, state
 
-    def _conditioned(self, g: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
-        """The direction, and the memories after it; none without `adapt` and `momentum`."""
+    def _conditioned(self, g: Tensor, held: Tensor, state: Tensors) -> tuple[Tensor, Tensors]:
+        """The direction, and the memories after it, which stay as they are for samples that nobody moves; none without
+        `adapt` and `momentum`."""
         if not self.adapt and not self.momentum:
             return g, state
         square = g.square().mean(tuple(range(2, g.ndim)), keepdim=True)
-        old = state or {"m": torch.zeros_like(g), "v": torch.zeros_like(square), "count": torch.zeros(())}
+        none = {"m": torch.zeros_like(g), "v": torch.zeros_like(square), "count": torch.zeros_like(square)}
+        old = state or none
         m = self.momentum * old["m"] + (1 - self.momentum) * g
         v = self.adapt * old["v"] + (1 - self.adapt) * square
-        count = float(old["count"]) + 1
         state = {"m": m, "v": v, "count": old["count"] + 1}
-        direction = m / (1 - self.momentum**count)
+        state = {name: torch.where(held, new, old[name]) for name, new in state.items()}
+        count = state["count"].clamp_min(1).double()
+        direction = state["m"] / (1 - self.momentum**count).to(g.dtype)
         if self.adapt:
-            direction = direction / (v / (1 - self.adapt**count)).sqrt().clamp_min(EPS)
+            direction = direction / (state["v"] / (1 - self.adapt**count).to(g.dtype)).sqrt().clamp_min(EPS)
         return direction, state
 
 

@@ -84,17 +84,8 @@ def classifier(federation: Federation, judge: Judge | None = None, rows: int = R
 
 def penultimate(task: Task, model: Tensors, x: Tensor) -> Tensor:
     """The inputs of a classifier's `head`; of one without other layers, the rows themselves."""
-    seen: list[Tensor] = []
-    head = dict(task.named_modules()).get("head")
-    if head is None:
-        raise fail("features", "the classifier has no layer called head")
-    handle = head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    try:
-        with one_thread():
-            task.outputs(model["theta"], model["buffers"], {"x": x})
-    finally:
-        handle.remove()
-    return seen[0].flatten(1)
+    with torch.no_grad(), one_thread():
+        return task.features(model["theta"], model["buffers"], {"x": x})
 
 
 # -- pretrained networks -------------------------------------------------------------------------------------------

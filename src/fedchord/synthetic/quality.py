@@ -146,6 +146,12 @@ def pick(federation: Federation, spc: int, key: int) -> Real:
     return Real(batch["x"], batch["y"], inputs.low, inputs.high, which, inputs.observed)
 
 
+def real_beside(federation: Federation, made: SyntheticSet) -> SyntheticSet:
+    """As many real training rows as a set has, to be looked at beside it."""
+    real = pick(federation, made.spc, rng.key(0, "real row"))
+    return SyntheticSet(real.x, real.y, real.low, real.high, made.classes, "real rows")
+
+
 @dataclass(frozen=True)
 class Quality:
     """Distances of a synthetic set to real rows, and those of as many real samples (mean and std over draws)."""

@@ -232,5 +232,6 @@ class Contract:
         )
         losses = torch.stack([loss for _, _, loss in parts if loss is not None])
         ids, sizes = torch.tensor(order), FEDERATION.train.sizes[order]
-        results = Results(ids, sizes, log=Log(means, sums), losses=losses, **groups)
+        sent = groups["mix"], groups["carry"], groups["mean"]
+        results = Results(ids, sizes, *sent, Log(means, sums), losses)
         return close_round(algorithm, task, state, results, info)

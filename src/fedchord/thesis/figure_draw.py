@@ -109,7 +109,10 @@ def _models(axes: Axes, land: Land) -> None:
 
 
 def landscape(lands: Sequence[Land]) -> Drawing:
-    """Surface above, contours below, a column per method; range, height and colours are the same for all."""
+    """Surface above, contours below, a column per method; range, height and colours are the same for all.
+
+    The range is set by the farthest model of any method, so that models that lie near each other fall together.
+    """
     require(len(lands) > 0, "figure landscape", "needs at least one run")
     figure = Figure(figsize=(0.8 + 3.6 * len(lands), 6.8), layout="constrained")
     logs = [np.log10(np.clip(land.loss, 1e-12, None)) for land in lands]
@@ -129,6 +132,7 @@ def landscape(lands: Sequence[Land]) -> Drawing:
         drawn = axes.contourf(x, y, log, levels=levels, cmap=SHADES, extend="both")
         axes.contour(x, y, log, levels=levels, colors="0.3", linewidths=0.4)
         _models(axes, land)
+        axes.set_xlabel("distance; the axes of all columns reach the farthest model", fontsize=7)
     figure.colorbar(drawn, ax=figure.axes[-1], label="log10 loss", shrink=0.9)
 
     def numbers(land: Land) -> Row:

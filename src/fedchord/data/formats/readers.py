@@ -27,7 +27,7 @@ Pair = tuple[Array, Array]
 
 
 def from_arrays(
-    x: Array | None = None,
+    x: Array | Mapping[str, Pair] | None = None,
     y: Array | None = None,
     clients: Sequence[Any] | NDArray[Any] | Tensor | Mapping[str, Pair] | None = None,
     *,
@@ -41,19 +41,22 @@ def from_arrays(
     """A data set from NumPy or torch arrays: features x (one row per example) and labels y.
 
     `clients` is the client key of each row, if the data have natural clients; or, with x and y left out, the clients'
-    own data as a list of (x, y) or as a dict from client names to (x, y). Labels are whole numbers or words; a column
-    (n, 1) is n labels. Unless the number of `classes` is given, class c is the c-th of the labels in order, so that
-    codes such as 4010 and 25000 are two classes. Floats that are not whole are numbers to predict (regression);
-    `regression` says it where they are. With `scale="client"` vectors of floats are scaled by each client with its own
-    training rows, and NaN is a missing value. Bytes stay bytes (and are batched as numbers in [0, 1]); other floats
-    become float32.
+    own data as a list of (x, y) or as a dict from client names to (x, y); such a dict may also come first. Labels are
+    whole numbers or words; a column (n, 1) is n labels. Unless the number of `classes` is given, class c is the c-th of
+    the labels in order, so that codes such as 4010 and 25000 are two classes. Floats that are not whole are numbers to
+    predict (regression); `regression` says it where they are. With `scale="client"` vectors of floats are scaled by
+    each client with its own training rows, and NaN is a missing value. Bytes stay bytes (and are batched as numbers in
+    [0, 1]); other floats become float32.
     """
     one_of(name, "scale", scale, SCALES)
+    if isinstance(x, Mapping):
+        require(y is None and clients is None, name, "a dict from client names to (x, y) comes without y and clients")
+        x, clients = None, x
     keys: Any = clients
     if x is None and y is None and clients is not None:
         x, y, keys = _join(name, clients)
     if x is None or y is None:
-        raise fail(name, "needs x and y, or a list of (x, y) pairs as clients")
+        raise fail(name, "needs x and y, or clients as a list of (x, y) or a dict from names to (x, y)")
     features = _features(name, x, scale == "client")
     tests = None if holdout is None else _features(name, holdout[0])
     labels, last, count, words = _targets(name, y, None if holdout is None else holdout[1], classes, regression)

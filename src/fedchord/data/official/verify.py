@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -179,13 +179,18 @@ def _rows(rows: tuple[int, int]) -> str:
     return f"{rows[0]} + {rows[1]} rows" if rows[1] else f"{rows[0]} rows"
 
 
-def told(source: Source, root: Path, dataset: DataSet) -> str:
-    """A sentence for `origin` where rows are as many as the official ones, but their content is not; else nothing."""
+def judged(source: Source, root: Path, dataset: DataSet) -> DataSet:
+    """A data set with the word of `verdict` on its files, and where rows are as many as the official ones, but their
+    content is not, a sentence in `origin`."""
+    files = look(source, root)
+    word, _ = verdict(source, files, loaded_rows(dataset), dataset.altered)
+    return replace(dataset, verdict=word, origin=dataset.origin + _told(source, files, dataset))
+
+
+def _told(source: Source, files: Sequence[File], dataset: DataSet) -> str:
     facts = FACTS.get(source.name, Facts())
-    if not facts.checksums or facts.tells or loaded_rows(dataset) != official_rows(source):
-        return ""
-    wrong = [file.place for file in look(source, root) if file.state in (ALTERED, RENAMED)]
-    if not wrong:
+    wrong = [file.place for file in files if file.state in (ALTERED, RENAMED)]
+    if not facts.checksums or facts.tells or not wrong or loaded_rows(dataset) != official_rows(source):
         return ""
     return (
         f" By their checksums {len(wrong)} of the {len(source.files)} files are not the official ones (a re-encoded or "

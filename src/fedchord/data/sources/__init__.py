@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from fedchord import plugins
@@ -62,7 +61,7 @@ def load(name: str, root: str | Path | None = None, skip_damaged: bool = False) 
     `skip_damaged` leaves out damaged files of a data set that is made of many, and `origin` counts them. `origin` also
     says where files have the official number of rows, but not the official content.
     """
-    from fedchord.data.official.verify import told  # here, since it needs the records of the sources
+    from fedchord.data.official.verify import judged  # here, since it needs the records of the sources
 
     adopt(name)
     if name not in SOURCES:
@@ -75,11 +74,10 @@ def load(name: str, root: str | Path | None = None, skip_damaged: bool = False) 
         if missing:
             raise source.absent(place, missing)
     if not skip_damaged:
-        found = source.load(place)
-        return replace(found, origin=found.origin + told(source, place, found))
+        return judged(source, place, source.load(place))
     able = [known.name for known in SOURCES.values() if known.skips]
     require(source.skips, name, f"skip_damaged is for data of many files ({', '.join(able)})")
-    return source.load(place, skip_damaged=True)
+    return judged(source, place, source.load(place, skip_damaged=True))
 
 
 def status(source: Source, root: str | Path | None = None) -> str:

@@ -1,0 +1,56 @@
+"""The command `synth judge`: several classifiers, drawn several times, judge the sets of many runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fedchord.cli.options import Format, Runs
+from fedchord.cli.printing import show
+
+
+def judge(
+    runs: Runs,
+    classifier: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A classifier, repeated for several.",
+            show_default="smallconv, twonn, leafconv; for small pictures and vectors twonn, logreg",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="How often each classifier is drawn.")] = 3,
+    rows: Annotated[str, typer.Option(help="official (test rows), or clients' validation or test.")] = "official",
+    real: Annotated[bool, typer.Option(help="As many real training rows beside, under the same judges.")] = False,
+    against: Annotated[
+        str | None, typer.Option(help="The reference of paired differences: a method, a label or a run folder.")
+    ] = None,
+    form: Format = "rich",
+) -> None:
+    """Judge synthetic sets by several classifiers, each drawn anew several times, with the fixed recipe.
+
+    What was found is kept in judges.json of the run's folder and is not measured again, so that the command can be
+    interrupted. With --against, differences are paired over the seeds of the runs, with a t interval.
+
+    \b
+      fedchord synth judge runs/disc
+      fedchord synth judge runs/disc --classifier smallconv --classifier twocnn --seeds 1 --rows validation
+      fedchord synth judge runs/disc --against fedcgan --real
+    """
+    from fedchord.check import one_of
+    from fedchord.cli.synth import sets
+    from fedchord.experiments.reading import read
+    from fedchord.report.formats import FORMATS
+    from fedchord.report.judges_table import tabulate
+    from fedchord.synthetic.panel import Panel, judge_folder, usual
+
+    one_of("judges", "format", form, FORMATS)
+    here, finished, found, beside = sets(runs), [], {}, {}
+    panel = Panel(tuple(classifier or usual(here[0][2].shape)), seeds, rows)
+    for place, config, _ in here:
+        finished.append(read(place))
+        federation = config.federation()
+        found[place] = judge_folder(panel, place, federation)
+        if real:
+            beside[place] = judge_folder(panel, place, federation, config.seed)
+    show(tabulate(panel, finished, found, beside, against), form)

@@ -1,0 +1,164 @@
+"""Witness energies: a client trains nothing and tells how its mean features differ from those of a synthetic set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedchord import check, rng
+from fedchord.clients import moving
+from fedchord.core.objective import Batch
+from fedchord.core.rules import Log, Phase, SamplesRule, Upload, Visit
+from fedchord.core.task import Task
+from fedchord.core.training import LocalOptimiser, Training
+from fedchord.tensors import Tensors
+
+FEATURES: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda phi: phi,
+    "squares": lambda phi: torch.cat([phi, phi.square()], 1),
+}
+"""What of the features is matched: their means, or the means of their squares too."""
+
+
+@final
+@dataclass(frozen=True)
+class Witness(SamplesRule):
+    """Sends gradients of E_i(u, v) = -<phi_t(u), mu_iv - nu_v> for every sample (u, v) of the broadcast set.
+
+    phi_t is a network with weights drawn from the round's key, the same for all clients, without its last layer; mu_iv
+    the mean of phi_t over the client's rows of class v, nu_v that over the samples of the class, fixed when
+    differentiating. mu - nu is the witness of the difference of two means. The weight of a sample is a = n_iv / n_i:
+    with clients weighted by size, all of them present and every row read (`iterations` 0), the mixed gradient is
+
+        sum_i n_i a_iv grad E_i / sum_i n_i a_iv = -J(u)^T (mu_v - nu_v),    mu_v the mean over all clients' rows,
+
+    that of the pooled data whatever the split, and n / 2 times the gradient of ||mu_v - nu_v||^2, where n samples make
+    nu_v: distribution matching (Zhao and Bilen, 2023), done federatedly on one shared set. Nothing is trained and
+    nothing is kept.
+
+    A visit reads `iterations` batches of `batch` rows (0: every row once). `networks` are drawn in a round, and their
+    gradients averaged. `match="squares"` adds the squares of the features. Pictures are turned by up to `turn` degrees,
+    scaled by up to 1 +- `zoom` and moved by up to `shift` of their side before a network sees them, real and synthetic
+    ones alike, by one draw for each network.
+    """
+
+    sends: ClassVar[Mapping[str, str]] = {"num": "mix", "den": "mix"}
+
+    spc: int = 10
+    iterations: int = 1
+    batch: int = 64
+    networks: int = 1
+    match: str = "mean"
+    turn: float = 0.0
+    zoom: float = 0.0
+    shift: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name, low in {"spc": 1, "iterations": 0, "batch": 1, "networks": 1}.items():
+            check.whole("Witness", name, getattr(self, name), low)
+        check.one_of("Witness", "match", self.match, FEATURES)
+        check.between("Witness", "turn", self.turn, 0, 180)
+        for name in ("zoom", "shift"):
+            check.below("Witness", name, getattr(self, name), 1)
+
+    def local(self, training: Training) -> Training:
+        return replace(training, optimiser="sgd", momentum=0.0, clip=0.0, batch=self.batch)
+
+    # -- the synthetic set ----------------------------------------------------------------------------------------
+
+    def opening(self, task: Task, key: int) -> Tensors:
+        return moving.opening("Witness", task, self.spc, key)
+
+    def synthesise(self, task: Task, shared: Tensors, key: int) -> Batch:
+        return moving.settled(task, shared["x"])
+
+    # -- one visit ------------------------------------------------------------------------------------------------
+
+    def phases(self, visit: Visit) -> tuple[Phase, ...]:
+        return (Phase(moves=(), epochs=1, steps=self.iterations or None, name="read"),)
+
+    def start(self, visit: Visit) -> Tensors:
+        """The round's networks, and empty sums of features and counts of rows for every class."""
+        task, inputs = visit.task, moving.described(visit.task)
+        drawn = [self._network(visit, network) for network in range(self.networks)]
+        trained = {name: torch.stack([one[name] for one in drawn]) for name in ("theta", "buffers")}
+        width = self._phi(trained, visit, 0, inputs.from_unit(visit.shared["x"][0, :1])).shape[1]
+        sums = torch.zeros(self.networks, inputs.classes, width, device=task.device)
+        return trained | {"sums": sums, "counts": torch.zeros(inputs.classes, device=task.device)}
+
+    def received(self, visit: Visit) -> Tensors:
+        """The first of the round's networks; none is received."""
+        return self._network(visit, 0)
+
+    def step(
+        self, trained: Tensors, memory: Tensors, visit: Visit, batch: Batch, key: rng.Key, optimiser: LocalOptimiser
+    ) -> tuple[Tensors, Tensors]:
+        """Add the features of a batch to the sums of their classes."""
+        classes = torch.arange(len(trained["counts"]), device=visit.task.device)
+        member = (batch["y"] == classes[:, None]).to(torch.float32) * batch.get("live", torch.ones(()))
+        with torch.no_grad():
+            found = [member @ self._phi(trained, visit, k, batch["x"]) for k in range(self.networks)]
+        sums, counts = trained["sums"] + torch.stack(found), trained["counts"] + member.sum(1)
+        return trained | {"sums": sums, "counts": counts}, memory
+
+    def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
+        x, counts = visit.shared["x"], trained["counts"]
+        means = trained["sums"] / counts.clamp_min(1)[:, None]
+        held = slice(None) if visit.task.traced else counts.nonzero()[:, 0]  # of other classes nothing is sent
+        slope, apart = torch.zeros_like(x), torch.zeros_like(counts)
+        for network in range(self.networks):
+            pulled, square = self._slope(trained, visit, network, x[held], means[network][held])
+            slope[held] += pulled / self.networks
+            apart[held] += square / self.networks
+        weight = counts / counts.sum().clamp_min(1)
+        num = slope * weight.reshape(-1, *[1] * (x.ndim - 1))
+        log = Log(means={"discrepancy": (weight * apart).sum()})
+        return Upload(mix={"num": num, "den": weight[:, None].expand(x.shape[:2])}, log=log), {}
+
+    def _slope(self, trained: Tensors, visit: Visit, network: int, x: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradient of the energies at the samples of some classes, and ||mu - nu||^2 of each class."""
+        inputs = moving.described(visit.task)
+
+        def phi(samples: Tensors) -> Tensor:
+            return self._phi(trained, visit, network, inputs.from_unit(samples["u"].flatten(0, 1)))
+
+        value, pull = visit.task.pullback(phi, {"u": x})
+        witness = means - value.unflatten(0, x.shape[:2]).mean(1)
+        return pull(-witness.repeat_interleave(x.shape[1], 0))["u"], witness.square().sum(1)
+
+    def _phi(self, trained: Tensors, visit: Visit, network: int, x: Tensor) -> Tensor:
+        """The features of rows, varied as the round says."""
+        shown = self._varied(x, rng.fold(self._key(visit, network), 1))
+        return FEATURES[self.match](
+            visit.task.features(trained["theta"][network], trained["buffers"][network], {"x": shown})
+        )
+
+    def _varied(self, x: Tensor, key: rng.Key) -> Tensor:
+        """Pictures turned, scaled and moved, all alike; other rows as they are."""
+        if x.ndim != 4 or not (self.turn or self.zoom or self.shift):
+            return x
+        turn, zoom, right, down = (2 * rng.uniform(key, 4) - 1).tolist()
+        angle, size, side = math.radians(turn * self.turn), 1 + zoom * self.zoom, x.shape[2] / x.shape[3]
+        along, across = math.cos(angle) / size, math.sin(angle) / size
+        matrix = torch.tensor(
+            [[along, -across * side, 2 * right * self.shift], [across / side, along, 2 * down * self.shift]],
+            device=x.device,
+        )
+        grid = F.affine_grid(matrix[None], [1, *x.shape[1:]], align_corners=False).expand(len(x), -1, -1, -1)
+        return F.grid_sample(x, grid, padding_mode="border", align_corners=False)
+
+    def _network(self, visit: Visit, network: int) -> Tensors:
+        """One of the round's networks, the same for all clients."""
+        return visit.task.fresh(self._key(visit, network))
+
+    def _key(self, visit: Visit, network: int) -> int:
+        """The key of one of the round's networks, known to every client."""
+        key = rng.fold(rng.fold(visit.info.key, 1), network)
+        assert isinstance(key, int)
+        return key

@@ -1,0 +1,1 @@
+"""Federations of several machines: both halves of a round, what carries parcels between them, and their files."""

@@ -1,0 +1,110 @@
+"""A client process that lives for the run: it takes message after message from the SuperNode beside it.
+
+Flower would start a new process for every message, and each would import torch. With isolation "process" it waits for
+one that asks; this one keeps the node, its rows and torch. The code in the app that the server sends is never run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import httpx
+from flwr.app import Message
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+from fedchord.check import FedchordError
+from fedchord.remote.flower import pack, unpack
+from fedchord.remote.parcel import Parcel
+from fedchord.remote.transport import Answering
+
+ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
+POLL = 0.1
+
+
+class Refused(FedchordError):
+    """The server does not want this node; `final` if waiting does not help."""
+
+    def __init__(self, reason: str, final: bool) -> None:
+        super().__init__(f"the server refuses this node: {reason}")
+        self.final = final
+
+
+def attend(
+    node: Answering, address: str, secret: bytes, limit: int = 2**30, say: Callable[[str], None] = print
+) -> None:
+    """Answer what the SuperNode at an address of this machine hands over, until the server refuses the node."""
+    version = RuntimeVersionHttpInterceptor(component_name="fedchord")
+    signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={ACQUIRE})
+    asking = _client(address, [version, signed])
+    while True:
+        try:
+            given = asking.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-clientapp"]))
+        except httpx.TransportError:  # not there yet, or not any more: the supervisor knows
+            time.sleep(0.5)
+            continue
+        if not given.token:
+            time.sleep(POLL)
+            continue
+        task = _client(address, [version, RuntimeTokenHttpInterceptor(given.token)])
+        heartbeat = HeartbeatSender(partial(_beat, task))
+        try:
+            heartbeat.start()
+            _serve(node, task, limit, say)
+        except httpx.HTTPError as error:
+            say(f"the SuperNode does not take the answer ({' '.join(str(error).split())[:200]})")
+        finally:
+            heartbeat.stop()
+            task.close()
+
+
+def reply(node: Answering, kind: str, parcel: Parcel) -> tuple[str, Parcel]:
+    """What a node answers; a refusal of its own, or what went wrong, is an answer too."""
+    if kind == "refused":
+        raise Refused(str(parcel.facts.get("reason", "")), bool(parcel.facts.get("final", True)))
+    try:
+        return kind, node.hello() if kind == "hello" else node.answer(kind, parcel)
+    except FedchordError as error:
+        reason = str(error)
+    except (OSError, MemoryError, RuntimeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    return "refused", Parcel({}, {"reason": " ".join(reason.split())[:500]})
+
+
+def _client(address: str, interceptors: list[Any]) -> RuntimeHttpClient:
+    return RuntimeHttpClient.from_server_address(address, True, None, interceptors)
+
+
+def _beat(client: RuntimeHttpClient) -> bool:
+    try:
+        return bool(client.SendTaskHeartbeat(SendTaskHeartbeatRequest()).success)
+    except httpx.HTTPError:
+        return False
+
+
+def _serve(node: Answering, client: RuntimeHttpClient, limit: int, say: Callable[[str], None]) -> None:
+    message, context, _, _ = pull_task_input(client)
+    refused: Refused | None = None
+    try:
+        kind, parcel = unpack(message.content, limit)
+        kind, answer = reply(node, kind, parcel)
+    except Refused as error:
+        refused, kind, answer = error, "refused", Parcel({}, {"reason": "gone"})
+    except FedchordError as error:
+        kind, answer = "refused", Parcel({}, {"reason": str(error)})
+    if kind == "refused" and refused is None:
+        say(f"not answered: {answer.facts['reason']}")
+    push_message(client, Message(pack(kind, answer), reply_to=message), context)
+    push_task_output(client, None, "completed", "")
+    if refused is not None:
+        raise refused

@@ -1,0 +1,75 @@
+"""What the owner of a node lets it do and send; no message of a server changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from fedchord import check
+from fedchord.core.records import Log, Upload, Visit
+from fedchord.tensors import Tensors
+
+
+@final
+@dataclass(frozen=True)
+class Limits:
+    """None is no limit; an empty list lets nothing pass."""
+
+    allow: tuple[str, ...] | None = None
+    """Methods in which the node takes part."""
+    rounds: int | None = None
+    """The most rounds in which it takes part; a round that is asked for again with the same content counts once."""
+    clip: float | None = None
+    """The largest norm of an update that leaves."""
+    log: tuple[str, ...] | None = ()
+    """Entries of Upload.log that may leave."""
+    metrics: tuple[str, ...] | None = None
+    """Numbers of evaluation that may leave."""
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None:
+            check.whole("limits", "rounds", self.rounds)
+        if self.clip is not None:
+            check.positive("limits", "clip", self.clip)
+
+    def allowed(self, method: str) -> None:
+        """Refuse a method that is not on the list."""
+        good = self.allow is None or method in self.allow
+        told = ", ".join(self.allow or ()) or "none"
+        check.require(good, "limits", f"this node takes part in {told}, not in {method}")
+
+    def metric(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The metrics that may leave."""
+        return tuple(name for name in names if self.metrics is None or name in self.metrics)
+
+    def logged(self, log: Log) -> Log:
+        """The entries of a log that may leave."""
+        return Log(self._named(log.means), self._named(log.sums))
+
+    def _named(self, entries: Tensors) -> Tensors:
+        return {name: value for name, value in entries.items() if self.log is None or name in self.log}
+
+
+@final
+@dataclass(frozen=True)
+class Clip:
+    """A guard: all that is mixed or averaged, as one vector u, leaves as u min(1, norm / ||u||).
+
+    Buffers are statistics and no update; they leave as they are.
+    """
+
+    norm: float
+
+    def __call__(self, upload: Upload, visit: Visit) -> Upload:
+        parts = [part.double().flatten() for group in (upload.mix, upload.mean) for part in group.values()]
+        if not parts:
+            return upload
+        length = torch.linalg.vector_norm(torch.cat(parts))
+        factor = torch.where(length > self.norm, self.norm / length, 1.0)
+        mix, mean = (
+            {name: part * factor.to(part.dtype) for name, part in group.items()} for group in (upload.mix, upload.mean)
+        )
+        return Upload(mix, upload.carry, mean, upload.log)

@@ -1,0 +1,288 @@
+"""A node: one client on its owner's machine. It answers what a server asks, from its own rows and its own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedchord.check import FedchordError, require
+from fedchord.core.local import data_loss
+from fedchord.core.round import open_run, round_info
+from fedchord.core.rules import LINE, RoundInfo, ServerState, Upload, Visit
+from fedchord.core.task import Task
+from fedchord.data.federation import Federation
+from fedchord.engine.executors import one_thread
+from fedchord.engine.memory import ClientMemory
+from fedchord.evaluation.evaluate import Measured, checked, measured, scored
+from fedchord.evaluation.fitted import Fitted
+from fedchord.evaluation.sweep import measured_lines, tables_of
+from fedchord.experiments.parts import headline
+from fedchord.remote import noise
+from fedchord.remote.audit import IN, OUT, Audit
+from fedchord.remote.checking import check_marks, check_size, check_tensors, fits, number, signed, whole
+from fedchord.remote.limits import Clip, Limits
+from fedchord.remote.marks import LOSS, REPORT, digest, packed
+from fedchord.remote.memory import NEVER, VERSIONS, Versions
+from fedchord.remote.parcel import Parcel
+from fedchord.remote.plan import Plan
+from fedchord.tensors import Tensors, num_bytes
+
+OWNER = "message"
+SPLITS = ("test", "validation")
+MOST = 1e6
+"""The largest coefficient that a server may ask for."""
+
+
+class Node:
+    """One client of a plan: its rows (those of the others are empty, see `data.alone`), and its memory on disk.
+
+    `secret` keys the noise that a private report needs; `limits` are the owner's; `audit` is a file that gets a line
+    for every message.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        client: int,
+        rows: Federation,
+        memory: Path,
+        *,
+        secret: bytes = b"",
+        limits: Limits | None = None,
+        audit: Path | None = None,
+        versions: int = VERSIONS,
+    ) -> None:
+        self.plan, self.client, self.limits = plan, client, limits or Limits()
+        fits(plan, client, rows)
+        self.limits.allowed(plan.config.method)
+        needed = plan.algorithm.mixing.secret and not secret
+        require(not needed, "node", f"{plan.config.method} needs a secret of the node, for the noise of its reports")
+        self._secret = secret
+        self.versions, self.audit = Versions(memory, plan.fingerprint, versions), Audit(audit)
+        guards = () if self.limits.clip is None else (Clip(self.limits.clip),)
+        self.work = plan.work(rows, guards)
+        self._kinds: dict[str, Callable[[Parcel], Parcel]] = {
+            "hello": lambda parcel: self.hello(),
+            "loss": self._loss,
+            "train": self._train,
+            "evaluate": self._evaluate,
+            "judge": self._judge,
+            "sweep": self._sweep,
+        }
+
+    # -- talking ---------------------------------------------------------------------------------------------------
+
+    def hello(self) -> Parcel:
+        """Who it is, and of which plan and version."""
+        return Parcel(facts=signed(self.plan, client=self.client, name=self.plan.outline.client_names[self.client]))
+
+    def answer(self, kind: str, parcel: Parcel) -> Parcel:
+        """What the client sends back; a refusal is an error of one line, and is written down."""
+        try:
+            require(kind in self._kinds, OWNER, f"nobody knows the question {kind!r}")
+            if kind != "hello":
+                check_size(parcel, self._largest, OWNER)
+                check_marks(self.plan, parcel.facts, OWNER)
+            self.audit.message(IN, kind, parcel)
+            with one_thread():
+                reply = self._kinds[kind](parcel)
+            self.audit.message(OUT, kind, reply)
+            return reply
+        except FedchordError as error:
+            self.audit.refusal(kind, parcel, str(error))
+            raise
+
+    def leaving(self) -> dict[str, Tensors]:
+        """What would leave, by question: names and tensors of zeros in their shapes; no row is read for it."""
+        info = round_info(self.plan.course, self.work.training, self.plan.clients, 0, 1)
+        upload, _, _ = self.work.run(self.client, self._template, None, info, limit=0)
+        sent = packed(Upload(upload.mix, upload.carry, upload.mean, self.limits.logged(upload.log)))
+        one, usual = torch.zeros(1, dtype=torch.float64), self._measures
+        told = {} if not self.work.needs_loss else {REPORT if self.work.algorithm.mixing.secret else LOSS: one}
+        names = self.limits.metric(self.plan.metrics(usual) or usual)
+        counts = {"counts": torch.zeros(1, dtype=torch.int64)} if names else {}
+        found = {"train": {n: torch.zeros_like(t) for n, t in sent.items()} | told}
+        samples = self.plan.algorithm.outcome == "samples"
+        found["judge" if samples else "evaluate"] = {f"metric/{name}": one for name in names} | counts
+        if self.work.algorithm.client.deploys.kind == LINE:
+            found["sweep"] = self._line()
+        return found
+
+    @property
+    def _measures(self) -> tuple[str, ...]:
+        """The usual metrics."""
+        samples = self.plan.algorithm.outcome == "samples"
+        return (self._judged[0] if samples else self.work.task).objective.metrics
+
+    def _line(self) -> Tensors:
+        """What a sweep would send; nothing where the owner does not let all of it go."""
+        wanted = tables_of(self.plan.outline, headline(self.work.task.objective.metrics))
+        names = {name for split in wanted.values() for name in split}
+        row = torch.zeros(1, len(self.plan.config.lambdas()), dtype=torch.float64)
+        allowed = set(self.limits.metric(names)) == names
+        return {f"{split}/{name}": row for split, part in wanted.items() for name in part} if allowed else {}
+
+    @cached_property
+    def _template(self) -> Tensors:
+        """A broadcast of this plan."""
+        return open_run(self.work.algorithm, self.work.task, self.plan.clients, self.plan.course).broadcast
+
+    @cached_property
+    def _largest(self) -> int:
+        """No message is larger than a broadcast, or the model of a classifier that judges samples."""
+        judge = num_bytes(self._judged[1]) if self.plan.algorithm.outcome == "samples" else 0
+        return max(num_bytes(self._template), judge)
+
+    # -- training --------------------------------------------------------------------------------------------------
+
+    def _asked(self, parcel: Parcel) -> tuple[RoundInfo, Tensors | None, int, str]:
+        """The round that is asked for, the memory to start from, which version that is, and the hash of what came."""
+        facts, course = parcel.facts, self.plan.course
+        round = whole(facts, "round", OWNER, 0, course.rounds - 1)
+        counted = whole(facts, "counted", OWNER, NEVER, round - 1)
+        cohort = whole(facts, "cohort", OWNER, 1, self.plan.clients)
+        check_tensors(parcel.tensors, self._template, OWNER)
+        received = digest(parcel.tensors, {"round": round, "counted": counted, "cohort": cohort})
+        self._take_part(round, received)
+        info = round_info(course, self.work.training, self.plan.clients, round, cohort)
+        return info, self.versions.get(counted), counted, received
+
+    def _take_part(self, round: int, received: str) -> None:
+        """Refuse one round more than the owner allows."""
+        taken, most = self.versions.taken(), self.limits.rounds
+        if most is None or received in taken.get(round, ()):
+            return
+        count = sum(len(marks) for marks in taken.values())
+        require(count < most, "limits", f"this node takes part in at most {most} rounds")
+
+    def _train(self, parcel: Parcel) -> Parcel:
+        info, kept, counted, received = self._asked(parcel)
+        weights = self._weights(parcel)
+        upload, own, loss = self.work.run(self.client, parcel.tensors, kept, info)
+        self.versions.put(info.round, own, counted, received)
+        sent = packed(Upload(upload.mix, upload.carry, upload.mean, self.limits.logged(upload.log)))
+        if weights is not None:
+            sent = weighted(sent, *weights, self.work.task.buffers.counters)
+        elif loss is not None:
+            sent |= self._told(loss, info.round, received)
+        return Parcel({name: tensor.detach() for name, tensor in sent.items()}, signed(self.plan, round=info.round))
+
+    def _weights(self, parcel: Parcel) -> tuple[float, float] | None:
+        """In the second of two phases, by what the upload and its buffers are weighed; a bounded one not up."""
+        if "coefficient" not in parcel.facts:
+            return None
+        most = MOST if self.limits.clip is None else 1.0
+        return number(parcel.facts, "coefficient", OWNER, -most, most), number(parcel.facts, "share", OWNER, 0, 1)
+
+    def _told(self, loss: Tensor, round: int, received: str) -> Tensors:
+        """The loss of the received model, or what is told in its place."""
+        mixing = self.work.algorithm.mixing
+        if not mixing.secret:
+            return {LOSS: loss.double().reshape(1)}
+        drawn = noise.normal(self._secret, self.plan.fingerprint, round, received, REPORT, (1,))
+        return {REPORT: mixing.report(loss.double().reshape(1), drawn).double()}
+
+    def _loss(self, parcel: Parcel) -> Parcel:
+        """The first of two phases: the loss of the received model alone."""
+        info, kept, _, received = self._asked(parcel)
+        work, stream = self.work, self.work.stream(self.client, info.round)
+        own = work.own(self.client, kept, parcel.tensors)
+        visit = Visit(work.task, parcel.tensors, own, info, self.client, stream.size)
+        loss = data_loss(work.task, work.algorithm.client.received(visit), stream)
+        self.versions.note(info.round, received)
+        return Parcel(self._told(loss, info.round, received), signed(self.plan, round=info.round))
+
+    # -- measuring -------------------------------------------------------------------------------------------------
+
+    def _fitted(self, shared: Tensors, round: int, counted: int) -> Fitted:
+        """This client as a server's state finds it."""
+        visits = torch.zeros(self.plan.clients, dtype=torch.int32)
+        visits[self.client] = int(counted != NEVER)
+        memory = ClientMemory()
+        memory.put(self.client, self.versions.get(counted) or {}, round)
+        return Fitted(self.work, ServerState(round, shared, {}, {}, visits), memory)
+
+    def fitted(self) -> Fitted:
+        """This client with the last model it was sent: what it would use, here."""
+        return self._fitted(*self.versions.model())
+
+    def _state(self, parcel: Parcel) -> tuple[Fitted, int]:
+        round = whole(parcel.facts, "round", OWNER, 0, self.plan.course.rounds)
+        counted = whole(parcel.facts, "counted", OWNER, NEVER, max(round - 1, NEVER))
+        check_tensors(parcel.tensors, self._template, OWNER)
+        return self._fitted(parcel.tensors, round, counted), counted
+
+    def _split(self, parcel: Parcel) -> str:
+        split = parcel.facts.get("split")
+        require(split in SPLITS, OWNER, f"split must be one of {', '.join(SPLITS)}, got {split!r}")
+        return str(split)
+
+    def _evaluate(self, parcel: Parcel) -> Parcel:
+        """What the client's model measures on its own rows of a split, as far as the owner lets it go."""
+        (fitted, counted), split = self._state(parcel), self._split(parcel)
+        round, usual = fitted.state.round, self.work.task.objective.metrics
+        self.versions.keep_model(parcel.tensors, round, counted)
+        if not parcel.facts.get("everyone") and fitted.waits(self.client):
+            return Parcel(facts=signed(self.plan, round=round, waits=True))
+        names = self.limits.metric(self.plan.metrics(usual) or usual)
+        found = measured(fitted, [self.client], split, checked(names)) if names and self._rows(split) else None
+        return self._numbers(found, round)
+
+    def _judge(self, parcel: Parcel) -> Parcel:
+        """What a model that the server sent (trained on its samples) measures on the client's rows."""
+        task, model = self._judged
+        check_tensors(parcel.tensors, model, OWNER)
+        round, split = whole(parcel.facts, "round", OWNER, 0, self.plan.course.rounds), self._split(parcel)
+        names = self.limits.metric(self.plan.metrics(task.objective.metrics) or task.objective.metrics)
+        found = None
+        if names and self._rows(split):
+            rows = self.work.federation
+            found = Measured([self.client], scored(task, rows, [self.client], parcel.tensors, split, names), True)
+        return self._numbers(found, round)
+
+    @cached_property
+    def _judged(self) -> tuple[Task, Tensors]:
+        require(self.plan.algorithm.outcome == "samples", OWNER, f"{self.plan.config.method} ends with no samples")
+        task = self.plan.config.judged_by().task(self.plan.outline.shape, self.plan.outline.classes)
+        return task, task.fresh(0)
+
+    def _rows(self, split: str) -> bool:
+        return bool(len(self.work.federation.part(split)[self.client]))
+
+    def _numbers(self, found: Measured | None, round: int) -> Parcel:
+        if found is None:
+            return Parcel(facts=signed(self.plan, round=round))
+        part = found.scored
+        sent = {f"metric/{name}": value.double() for name, value in part.values.items()} | {"counts": part.counts}
+        sent |= {} if part.units is None else {"units": part.units.double()}
+        return Parcel(sent, signed(self.plan, round=round, shared=found.shared))
+
+    def _sweep(self, parcel: Parcel) -> Parcel:
+        """The client's metric along its line, by split."""
+        fitted, _ = self._state(parcel)
+        round = fitted.state.round
+        wanted = tables_of(self.plan.outline, headline(self.work.task.objective.metrics))
+        if not self._line() or not self._rows("test"):
+            return Parcel(facts=signed(self.plan, round=round))
+        ended, tables = measured_lines(fitted, [self.client], self.plan.config.lambdas(), wanted)
+        sent = {f"{split}/{name}": table.double() for split, part in tables.items() for name, table in part.items()}
+        return Parcel(sent, signed(self.plan, round=round, two_ended=ended[0]))
+
+
+def weighted(sent: Tensors, coefficient: float, share: float, counters: Tensor) -> Tensors:
+    """The second of two phases: what is mixed is weighed here, so that a sum over clients is all that is needed.
+
+    Plain means stay as they are (they have equal weights), and so do whole-number counters among the buffers.
+    """
+    found = dict(sent)
+    for name, tensor in sent.items():
+        if name.startswith("mix/"):
+            found[name] = tensor * coefficient
+        elif name.startswith("carry/"):
+            counts = counters if counters.shape == tensor.shape else torch.zeros_like(tensor, dtype=torch.bool)
+            found[name] = torch.where(counts, tensor, tensor * share)
+    return found

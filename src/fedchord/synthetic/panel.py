@@ -1,0 +1,116 @@
+"""A panel of judges: the fixed recipe with several classifiers, each drawn anew several times, on one synthetic set.
+
+What a judge found is kept beside the set (`judges.json`), with the digest of the set, and is not measured again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedchord import check, rng
+from fedchord.data.federation import Federation
+from fedchord.evaluation.evaluate import everyone
+from fedchord.files import write_text
+from fedchord.synthetic.learn import Judge, Learnt, learn
+from fedchord.synthetic.quality import pick
+from fedchord.synthetic.set import SET, SyntheticSet, load_set
+from fedchord.synthetic.utility import official
+
+FILE = "judges.json"
+PICTURES, OTHERS = ("smallconv", "twonn", "leafconv"), ("twonn", "logreg")
+"""The usual judges: of pictures of 16 pixels or more, and of smaller ones and vectors."""
+ROWS = ("official", "validation", "test")
+METRIC = "top1"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Which classifiers judge, how often each is drawn, and on which rows: the official test rows, or the clients'
+    validation or test rows (mean over clients)."""
+
+    classifiers: tuple[str, ...] = PICTURES
+    seeds: int = 3
+    rows: str = "official"
+
+    def __post_init__(self) -> None:
+        check.require(len(self.classifiers) > 0, "judges", "name at least one classifier")
+        once = len(set(self.classifiers)) == len(self.classifiers)
+        check.require(once, "judges", f"every classifier is named once, got {', '.join(self.classifiers)}")
+        for name in self.classifiers:
+            Judge(name)
+        check.whole("judges", "seeds", self.seeds, 1)
+        check.one_of("judges", "rows", self.rows, ROWS)
+
+    def judges(self) -> Iterator[tuple[str, int]]:
+        """Classifier and seed of every judge."""
+        for classifier in self.classifiers:
+            for seed in range(self.seeds):
+                yield classifier, seed
+
+
+def usual(shape: tuple[int, ...]) -> tuple[str, ...]:
+    """The classifiers unless they are named."""
+    return PICTURES if len(shape) == 3 and min(shape[1:]) >= 16 else OTHERS
+
+
+Verdicts = dict[str, list[float]]
+"""The accuracies that a classifier reaches, one for each of its draws, by its name."""
+
+
+def verdicts(panel: Panel, made: SyntheticSet, federation: Federation, known: dict[str, float]) -> Verdicts:
+    """What every judge finds; those in `known` are taken from there, the others are added to it."""
+    found: Verdicts = {}
+    for classifier, seed in panel.judges():
+        name = f"{panel.rows} {classifier} {seed}"
+        if name not in known:
+            learnt = learn(Judge(classifier), made.batch, made.classes, rng.key(seed, "judge"))
+            known[name] = measured(learnt, federation, panel.rows)
+        found.setdefault(classifier, []).append(known[name])
+    return found
+
+
+def measured(learnt: Learnt, federation: Federation, rows: str) -> float:
+    """The accuracy of a classifier on the official test rows, or the clients' mean."""
+    if rows != "official":
+        return everyone(learnt.task, federation, learnt.model, rows, (METRIC,))[0][METRIC]["mean"]
+    found = official(learnt, federation)
+    if found is None:
+        raise check.fail("judges", f"{federation.name} has no official test rows; use --rows test")
+    return found[METRIC]
+
+
+def judge_folder(panel: Panel, folder: Path, federation: Federation, real: int | None = None) -> Verdicts:
+    """The verdicts on the set of a run, or, with the seed `real`, on as many real training rows drawn by it."""
+    made, mark = load_set(folder), hashlib.sha256((folder / SET).read_bytes()).hexdigest()[:16]
+    if real is not None:
+        rows = pick(federation, made.spc, rng.key(real, "upper"))
+        made = SyntheticSet(rows.x, rows.y, rows.low, rows.high, made.classes, "real rows")
+        mark = f"{made.spc} real {real}"
+    kept = _read(folder / FILE)
+    known = kept.setdefault(mark, {})
+    before = len(known)
+    try:
+        return verdicts(panel, made, federation, known)
+    finally:
+        if len(known) > before:
+            write_text(folder / FILE, json.dumps(kept, indent=1) + "\n")
+
+
+def _read(file: Path) -> dict[str, dict[str, float]]:
+    """What was found before; a damaged file counts as none."""
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    good = isinstance(kept, dict) and all(isinstance(one, dict) for one in kept.values())
+    return kept if good else {}
+
+
+def overall(found: Verdicts) -> float:
+    """The mean over classifiers of the means over their draws."""
+    means: Sequence[float] = [sum(values) / len(values) for values in found.values()]
+    return sum(means) / len(means)

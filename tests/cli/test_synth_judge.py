@@ -1,0 +1,55 @@
+"""The command `synth judge` on two short runs on digits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers.invoked import invoke
+
+from fedchord.experiments import run as runs
+from fedchord.experiments.config import RunConfig
+
+SETTINGS = ["clients=3", "split=iid", "cohort=all", "rounds=2", "judge.steps=5", "judge=logreg", "executor=serial"]
+WITNESS = ["method=fedevg-witness", "model=twonn", "method.spc=2", "eval_every=0"]
+JUDGES = ["--classifier", "logreg", "--classifier", "twonn", "--seeds", "2", "--rows", "test"]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Path:
+    """Witness energies with two steps, two seeds each."""
+    folder = tmp_path_factory.mktemp("judged")
+    for seed in (1, 2):
+        for beta in (0.1, 0.3):
+            more = [f"method.beta={beta}", f"seed={seed}", f"out={folder / f'{beta}-{seed}'}"]
+            runs.execute(RunConfig.from_pairs([*SETTINGS, *WITNESS, *more]))
+    return folder
+
+
+def test_sets_are_judged_compared_and_not_judged_twice(done):
+    told = invoke("synth", "judge", str(done), *JUDGES, "--real", "--against", "fedevg-witness, beta=0.1")
+    assert told.exit_code == 0, told.output
+    for words in ("fedevg-witness, beta=0.1", "fedevg-witness, beta=0.3", "as many real rows", "paired over seeds"):
+        assert words in told.output
+    kept = {file: file.read_text() for file in done.glob("*/judges.json")}
+    assert len(kept) == 4 and all(len(json.loads(text)) == 2 for text in kept.values())  # the set and real rows
+    again = invoke("synth", "judge", str(done), *JUDGES, "--format", "csv")
+    assert again.exit_code == 0 and {file: file.read_text() for file in kept} == kept
+    first = next(iter(json.loads(kept[done / "0.1-1" / "judges.json"]).values()))
+    assert set(first) == {f"test {name} {seed}" for name in ("logreg", "twonn") for seed in (0, 1)}
+
+
+def test_mistakes_are_told_in_one_line(done):
+    for words, expected in (
+        (["--rows", "official"], "digits has no official test rows; use --rows test"),
+        (["--rows", "some"], "rows must be"),
+        (["--seeds", "0", "--rows", "test"], "seeds must be"),
+        ([*JUDGES, "--against", "fedcvae"], "fedcvae"),
+        ([*JUDGES, "--format", "pdf"], "format"),
+    ):
+        told = invoke("synth", "judge", str(done), *([] if "--classifier" in words else JUDGES[:2]), *words)
+        assert told.exception is not None and expected in str(told.exception), words
+        assert "\n" not in str(told.exception)
+    told = invoke("synth", "judge", str(done / "0.1-1"), *JUDGES, "--against", str(done / "0.3-1"))
+    assert "was not judged; name it among the runs" in str(told.exception)

@@ -1,0 +1,42 @@
+"""Every method of the catalogue, with its clients in nodes of their own: the simulator's bits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers.remote import QUICK, assert_same_memory, assert_same_state, direct, plan_of, simulated
+
+from fedchord import catalog
+from fedchord.evaluation.evaluate import evaluate
+from fedchord.evaluation.fitted import Fitted
+from fedchord.evaluation.sweep import sweep
+from fedchord.remote.serve import serve
+from fedchord.synthetic.judge import judge
+
+
+@pytest.mark.parametrize("name", sorted(set(catalog.METHODS) - {"aaggff-p"}))
+def test_every_method_ends_with_the_bits_of_the_simulator(name, tmp_path):
+    samples = catalog.build(name).outcome == "samples"
+    plan = plan_of(name, **({"judge__steps": 5} if samples else {}))
+    transport = direct(plan, tmp_path)
+    run = serve(plan, transport, service=QUICK)
+    run.finish()
+    last = simulated(plan)
+    assert_same_state(run.fitted.state, last.state)
+    assert_same_memory(transport.nodes, last)
+    fitted = Fitted.of(last)
+    if samples:
+        known, _ = judge(fitted, plan.config.judged_by())
+    else:
+        known = evaluate(fitted)
+    assert run.evaluation.clients == known.clients
+    for metric, values in known.per_client.items():
+        assert torch.equal(run.evaluation.per_client[metric], values.double()), metric
+        mine, theirs = run.evaluation.metrics[metric], known.metrics[metric]
+        assert {c: v for c, v in mine.items() if c != "pooled"} == {c: v for c, v in theirs.items() if c != "pooled"}
+    if not samples:
+        line = sweep(fitted)
+        told = run.summary["sweep"]
+        assert (line is None) == (told is None)
+        if line is not None:
+            assert told["per_client"] == [row.tolist() for row in line.test]

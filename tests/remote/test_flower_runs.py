@@ -1,0 +1,130 @@
+"""Whole federations over Flower by the commands, in real processes: equal to the simulator bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+if not os.environ.get("FEDCHORD_FLOWER"):
+    pytest.skip("processes of Flower: FEDCHORD_FLOWER=1 asks for them", allow_module_level=True)
+
+from helpers.federated import Federated
+
+ALL = {
+    "superfed-mm": {"method": "superfed-mm"},
+    "aaggff-s-fedadam": {"method": "aaggff-s", "server": "fedadam"},
+    "aaggff-d": {"method": "aaggff-d", "cohort": 2},
+    "scaffold": {"method": "scaffold"},
+    "fedevg": {"method": "fedevg", "model": None},
+}
+SHORT = ["superfed-mm"]
+LONG = os.environ["FEDCHORD_FLOWER"] == "all"
+long = pytest.mark.skipif(not LONG, reason="FEDCHORD_FLOWER=all asks for it")
+
+
+@pytest.mark.parametrize("name", ALL if LONG else SHORT)
+def test_a_federation_over_tls_is_the_simulation(name, tmp_path):
+    made = Federated(tmp_path, ALL[name])
+    try:
+        for client in range(3):
+            made.join(client)
+        server = made.serve()
+        summary = made.simulate()
+        assert made.wait(server, 150) == 0, made.logs()
+        made.assert_same(summary)
+    finally:
+        made.end()
+
+
+def pid_of(made, client, module):
+    """The process of a party's SuperNode or client, or of the server's SuperLink, by its parent."""
+    parent = str(made.processes[client].pid)
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_text().split("\0")
+            if module in words and (path / "stat").read_text().rpartition(")")[2].split()[1] == parent:
+                return int(path.name)
+        except OSError:
+            continue
+    raise AssertionError(f"{module} is not there")
+
+
+@long
+def test_nodes_and_server_killed_on_the_way(tmp_path):
+    """kill -9 of a client process, of a SuperNode, of the SuperLink and of the server: the same bits in the end."""
+    made = Federated(tmp_path, {"method": "scaffold", "rounds": 8}, deadline=100.0)
+    try:
+        for client in range(3):
+            made.join(client)
+        server = made.serve()
+        made.until(lambda: made.rounds_done >= 1, 150)
+        os.kill(pid_of(made, 0, "fedchord.remote.attending"), signal.SIGKILL)
+        made.until(lambda: made.rounds_done >= 2, 150)
+        os.kill(pid_of(made, 1, "fedchord.remote.flower_node"), signal.SIGKILL)
+        made.until(lambda: made.rounds_done >= 3, 200)
+        os.kill(pid_of(made, 3, "fedchord.remote.flower_link"), signal.SIGKILL)
+        made.until(lambda: made.rounds_done >= 5, 200)
+        server.kill()
+        made.wait(server, 10)
+        assert made.rounds_done < 8
+        summary = made.simulate()
+        assert made.wait(made.serve("--resume"), 250) == 0, made.logs()
+        assert made.rounds_done == 8
+        made.assert_same(summary)
+    finally:
+        made.end()
+
+
+def cohorts(made):
+    path = made.folder / "out" / "rounds.jsonl"
+    return [json.loads(line)["cohort"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@long
+def test_a_late_node_and_a_full_disk_do_not_stop_the_others(tmp_path):
+    """A party that comes late takes part from then on; one that cannot write is left out, and says so."""
+    made = Federated(tmp_path, {"method": "scaffold", "rounds": 200}, minimum=0.6, deadline=40.0)
+    full = tmp_path / made.names[1] / "memory"
+    full.write_text("a file in its place: nothing can be written there")
+    try:
+        made.join(0)
+        refused = made.join(1)
+        server = made.serve()
+        assert made.wait(refused, 100) == 2
+        assert "cannot be written" in (tmp_path / "join-1.log").read_text()
+        full.unlink()
+        made.join(1)
+        made.until(lambda: made.rounds_done >= 2, 200)
+        made.join(2)
+        made.until(lambda: [0, 1, 2] in cohorts(made), 300)
+        server.terminate()  # after its round, with a checkpoint
+        assert made.wait(server, 60) == 130, made.logs()
+        assert "stopped after round" in (tmp_path / "serve-2.log").read_text()
+        assert cohorts(made)[0] == [0, 1] and len(list((tmp_path / "out" / "checkpoints").iterdir())) > 0
+    finally:
+        made.end()
+
+
+@long
+def test_the_plain_app_runs_by_flwr_run(tmp_path):
+    """For people who run Flower: their SuperLink and SuperNodes, and `flwr run` on our app folder."""
+    from helpers.plain_flower import commands, flower_of_others
+
+    from fedchord.remote.flower_app import write_app
+
+    made = Federated(tmp_path, {"method": "superfed-mm", "rounds": 1}, secure=False, deadline=120.0, wait=300.0)
+    summary = made.simulate()
+    with flower_of_others(made) as env:
+        write_app(tmp_path / "app")
+        settings = f'federation="{tmp_path}/fed.toml"'
+        words = [f"{commands()}/flwr", "run", str(tmp_path / "app"), "ours", "--run-config", settings]
+        started = subprocess.run(words, env=env, capture_output=True, text=True, timeout=90)
+        assert "Successfully started run" in started.stdout + started.stderr, started
+        made.until(lambda: (tmp_path / "out" / "summary.json").exists(), 600)
+    made.assert_same(summary)

@@ -1,0 +1,126 @@
+"""Several judges on one set: the numbers by hand, what is kept, and when it is not used."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedchord import rng
+from fedchord.check import FedchordError
+from fedchord.data import Iid, federate, load
+from fedchord.synthetic import panel as judges
+from fedchord.synthetic.learn import Judge, learn
+from fedchord.synthetic.panel import FILE, Panel, judge_folder, measured, overall, usual, verdicts
+from fedchord.synthetic.quality import pick
+from fedchord.synthetic.set import SET, SyntheticSet, save
+
+PANEL = Panel(("logreg", "twonn"), seeds=2, rows="test")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return federate(load("digits"), Iid(), 3, test=0.2, validation=0.1, seed=1)
+
+
+@pytest.fixture
+def made(digits) -> SyntheticSet:
+    real = pick(digits, 3, 7)
+    return SyntheticSet(real.x, real.y, 0.0, 1.0, 10)
+
+
+def by_hand(made: SyntheticSet, federation, classifier: str, seed: int, part: str) -> float:
+    """The mean over clients of the accuracy of a classifier trained by the recipe."""
+    learnt = learn(Judge(classifier), {"x": made.x, "y": made.y}, 10, rng.key(seed, "judge"))
+    hits = []
+    for client in range(federation.num_clients):
+        batch = federation.batch(federation.part(part)[client])
+        outputs = learnt.task.outputs(learnt.model["theta"], learnt.model["buffers"], batch)
+        hits.append(float((outputs.argmax(1) == batch["y"]).double().mean()))
+    return sum(hits) / len(hits)
+
+
+@pytest.mark.parametrize("part", ["test", "validation"])
+def test_every_judge_is_the_recipe_with_its_own_seed(made, digits, part):
+    found = verdicts(replace(PANEL, rows=part), made, digits, {})
+    assert list(found) == ["logreg", "twonn"]
+    for classifier, values in found.items():
+        assert values == pytest.approx([by_hand(made, digits, classifier, seed, part) for seed in (0, 1)])
+    assert any(first != second for first, second in found.values())
+    means = [(a + b) / 2 for a, b in found.values()]
+    assert overall(found) == pytest.approx((means[0] + means[1]) / 2)
+
+
+def test_official_rows_are_those_of_the_data(made, digits):
+    """Rows that stand for official ones: the accuracy is that over all of them, not a mean over clients."""
+    batch = digits.batch(digits.test.rows[:50])
+    held = replace(digits, holdout={"x": batch["x"], "y": batch["y"]})
+    learnt = learn(Judge("twonn"), made.batch, 10, 3)
+    outputs = learnt.task.outputs(learnt.model["theta"], learnt.model["buffers"], batch)
+    assert measured(learnt, held, "official") == pytest.approx(float((outputs.argmax(1) == batch["y"]).double().mean()))
+    with pytest.raises(FedchordError, match="digits has no official test rows; use --rows test"):
+        measured(learnt, replace(digits, holdout=None), "official")
+
+
+def test_what_was_found_is_kept_and_belongs_to_its_set(tmp_path: Path, made, digits, monkeypatch):
+    save(made, tmp_path / SET)
+    first = judge_folder(PANEL, tmp_path, digits)
+    learned: list[str] = []
+
+    def counted(judge, *arguments):
+        learned.append(judge.classifier)
+        return learn(judge, *arguments)
+
+    monkeypatch.setattr(judges, "learn", counted)
+    assert judge_folder(PANEL, tmp_path, digits) == first and not learned
+    assert judge_folder(replace(PANEL, seeds=3), tmp_path, digits)["twonn"][:2] == first["twonn"]
+    assert learned == ["logreg", "twonn"]  # the third draw of each
+    save(replace(made, x=1 - made.x), tmp_path / SET)
+    assert judge_folder(PANEL, tmp_path, digits) != first and len(learned) == 6
+    real = judge_folder(PANEL, tmp_path, digits, real=5)
+    picked = pick(digits, 3, rng.key(5, "upper"))
+    assert real == verdicts(PANEL, SyntheticSet(picked.x, picked.y, 0.0, 1.0, 10), digits, {})
+    assert len(json.loads((tmp_path / FILE).read_text())) == 3  # two sets, and real rows
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"a": 3}'])
+def test_a_damaged_file_counts_as_none(tmp_path: Path, made, digits, text):
+    save(made, tmp_path / SET)
+    (tmp_path / FILE).write_text(text)
+    one = Panel(("logreg",), seeds=1, rows="test")
+    assert judge_folder(one, tmp_path, digits) == verdicts(one, made, digits, {})
+    assert len(json.loads((tmp_path / FILE).read_text())) == 1
+
+
+def test_an_interruption_keeps_what_is_done(tmp_path: Path, made, digits, monkeypatch):
+    save(made, tmp_path / SET)
+
+    def stopped(judge, *arguments):
+        if judge.classifier == "twonn":
+            raise KeyboardInterrupt
+        return learn(judge, *arguments)
+
+    monkeypatch.setattr(judges, "learn", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        judge_folder(PANEL, tmp_path, digits)
+    (kept,) = json.loads((tmp_path / FILE).read_text()).values()
+    assert list(kept) == ["test logreg 0", "test logreg 1"]
+
+
+def test_the_usual_judges_follow_the_shape():
+    assert usual((1, 28, 28)) == Panel().classifiers == ("smallconv", "twonn", "leafconv")
+    assert usual((1, 8, 8)) == usual((13,)) == ("twonn", "logreg")
+
+
+def test_mistakes_are_told():
+    for wrong, words in (
+        ({"classifiers": ()}, "at least one"),
+        ({"classifiers": ("twonn", "twonn")}, "named once"),
+        ({"classifiers": ("cgan",)}, "draws samples"),
+        ({"seeds": 0}, "seeds"),
+        ({"rows": "all"}, "rows"),
+    ):
+        with pytest.raises(FedchordError, match=words):
+            Panel(**wrong)
