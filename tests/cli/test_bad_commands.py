@@ -35,6 +35,23 @@ run data.skip_damaged=true -> run: data.skip_damaged is for data of many files (
 run data.skip_damaged=maybe -> run: data.skip_damaged must be true or false, got 'maybe'
 run augment=true -> run: augment is for isic, tinyimagenet, got data=digits
 run augment=1 -> run: augment must be true or false, got 1
+run average=2 -> run: average must be between 0 and 1, got 2
+run average=x -> run: average must be a finite number, got 'x'
+run average=0.5 method=local -> run: average is a mean of global models, and local has none
+run central=maybe -> run: central must be true or false, got 'maybe'
+run central=true method=ditto -> run: central trains one model for all: use fedavg or another method that
+run choose=rows method=fedavg-ft -> choose: choose must be one of lambda, epochs, both, got 'rows'
+run choose=lambda -> choose: is for methods with two ends (fedavg-ft, apfl, ditto, superfed-mm, ...), got fedavg
+run choose=both method=ditto -> choose: both is for methods that train before use (fedavg-ft,
+run choose.held=0.2 -> run: choose.held is given, but choose is not
+run choose=lambda method=ditto choose.held=1 -> run: choose.held must lie between 0 and 1, got 1.0
+run choose=epochs method=fedavg-ft choose.epochs=1,x -> run: choose.epochs must be numbers
+run choose=epochs method=fedavg-ft choose.epochs=1.5 -> run: choose.epochs must be a whole number
+advise method=ditto -> advise: method is what the pilots set or leave out
+advise mixing=term -> advise: mixing is what the pilots set or leave out
+advise data=none.csv -> data: none.csv: no such file
+advise --seeds 1 -> advise: --seeds must be a whole number
+advise rounds=0 -> run: rounds must be
 run split=dirichelt -> unknown split 'dirichelt'; did you mean 'dirichlet'?
 run split=dirichlet -> run: split=dirichlet needs split.alpha
 run split=dirichlet split.alpha=0 -> Dirichlet: alpha must be above 0, got 0.0

@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from helpers import oracle
+from helpers.federations import make_federation
 from helpers.oracle import CLIENTS, COHORTS, DENSE, FEDERATION, NEVER, SEED, SETTINGS, TRAINING, close, vector
 from helpers.superfed import blended, cos, lambdas, objective, train, warm
 from torch import Tensor, nn
@@ -24,12 +25,16 @@ from fedchord.check import FedchordError
 from fedchord.clients.superfed import SuPerFed
 from fedchord.core.local import local_round
 from fedchord.core.objective import Objective
-from fedchord.core.rules import Phase, RoundInfo, Visit
+from fedchord.core.rules import Algorithm, Phase, RoundInfo, Visit
 from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.core.training import Training
+from fedchord.engine.simulate import simulate
 from fedchord.engine.vectorised import traced
 from fedchord.evaluation.fitted import Fitted
+from fedchord.mixing.static import BySize
+from fedchord.models import TwoNN
+from fedchord.servers.step import Step
 from fedchord.tensors import cosine
 
 INFO = RoundInfo(round=0, rounds=4, num_clients=7, cohort=3, lr=0.1, epochs=2, key=0)
@@ -426,3 +431,23 @@ def test_mistakes_are_told_in_one_line(parameters, line):
     with pytest.raises(FedchordError) as error:
         oracle.build("superfed-mm", **parameters)
     assert line in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_private_model_may_begin_as_the_global_one():
+    """In the first round that mixes both ends are the received model; from then on l is the client's own."""
+    federation = make_federation([12, 9, 14])
+    task = Task(lambda: TwoNN(6, 5, 3))
+    rule = SuPerFed(mu=0.0, nu=0.0, start_round=1, begin="global")
+    algorithm = Algorithm(rule, BySize(), Step())
+    settings = {"rounds": 3, "cohort": 3, "seed": 1, "executor": "serial", "training": Training(lr=0.1, batch=4)}
+    states, kept = [], []
+    for result in simulate(algorithm, task, federation, **settings):
+        states.append(result.state.broadcast["theta"].clone())
+        kept.append({name: tensor.clone() for name, tensor in result.memory.get(0).items()})
+    info = RoundInfo(1, 3, 3, 3, 0.1, 1, key=0)
+    first = rule.start(Visit(task, {"theta": states[0], "buffers": torch.zeros(0)}, kept[0], info, 0, 12))["pair"]
+    assert torch.equal(first[0], states[0]) and torch.equal(first[1], states[0])
+    later = rule.start(Visit(task, {"theta": states[1], "buffers": torch.zeros(0)}, kept[1], info, 0, 12))["pair"]
+    assert torch.equal(later[1], kept[1]["own"]) and not torch.equal(later[1], states[1])
+    with pytest.raises(FedchordError, match="begin"):
+        SuPerFed(begin="zero")

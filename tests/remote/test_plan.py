@@ -85,3 +85,10 @@ def test_mistakes_in_settings_are_those_of_a_run():
         Plan.of({"ronds": 3}, FEDERATION)
     with pytest.raises(FedchordError, match="cohort must be at most the number of clients, 4, got 9"):
         Plan.of({"cohort": 9}, FEDERATION)
+
+
+@pytest.mark.parametrize("key", ["average", "central", "choose", "choose.held"])
+def test_keys_of_simulations_alone_are_refused(key):
+    value = {"average": 0.5, "central": True, "choose": "lambda", "choose.held": 0.1}[key]
+    with pytest.raises(FedchordError, match=f"^plan: {key} is for simulations, not for several machines yet$"):
+        Plan.of({"method": "fedavg-ft", key: value}, FEDERATION)

@@ -13,6 +13,7 @@ import typer
 from fedchord import __version__
 from fedchord.check import FedchordError, FedchordWarning, require
 from fedchord.cli import data, deploy, new, study, synth, thesis
+from fedchord.cli.advise import advise
 from fedchord.cli.compare import compare
 from fedchord.cli.export import export
 from fedchord.cli.figure import figure
@@ -158,6 +159,7 @@ def list_names(
 
 app.command(context_settings=SETTINGS)(run)
 app.command(context_settings=SETTINGS)(resume)
+app.command(context_settings=SETTINGS)(advise)
 app.command()(predict)
 app.command(context_settings=SETTINGS)(sweep)
 app.command()(export)

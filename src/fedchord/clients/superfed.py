@@ -48,8 +48,9 @@ class SuPerFed(ClientRule):
 
     The cosine is over all trainable parameters, for MM and LM. Before round floor(warmup T) (or `start_round`, a
     round counted from 0, where given) lam is 0, l is frozen and the cosine is off: FedProx, or FedAvg for mu = 0. l
-    starts at random, differently per client, and never leaves it; only f travels. Momentum and weight decay act on both
-    models. |cos(f, l)| is logged.
+    starts at random, differently per client (`begin` = "random"), or as the global model that the client receives when
+    it first mixes ("global"), and never leaves it; only f travels. Momentum and weight decay act on both models.
+    |cos(f, l)| is logged.
 
     BatchNorm statistics travel with f and are collected at the mixed point; those of a model that is deployed or
     swept are recomputed on the client's training rows. `blend` is the lam a client deploys with.
@@ -65,12 +66,14 @@ class SuPerFed(ClientRule):
     warmup: float = 0.4
     start_round: int | None = None
     blend: float = 0.5
+    begin: str = "random"
 
     def __post_init__(self) -> None:
         check.at_least("SuPerFed", "mu", self.mu, 0)
         check.at_least("SuPerFed", "nu", self.nu, 0)
         check.between("SuPerFed", "warmup (a share of the rounds; start_round is a round)", self.warmup, 0, 1)
         check.between("SuPerFed", "blend", self.blend, 0, 1)
+        check.one_of("SuPerFed", "begin", self.begin, ("random", "global"))
         if self.start_round is not None:
             check.whole("SuPerFed", "start_round", self.start_round)
 
@@ -94,7 +97,10 @@ class SuPerFed(ClientRule):
     def start(self, visit: Visit) -> Tensors:
         if not self.mixes_in(visit.info):
             return shared_model(visit.shared)
-        return {"pair": torch.stack([visit.shared["theta"], visit.own["own"]]), "buffers": visit.shared["buffers"]}
+        near, far = visit.shared["theta"], visit.own["own"]
+        if self.begin == "global":
+            far = torch.where(visit.own["trained"] > 0, far, near)
+        return {"pair": torch.stack([near, far]), "buffers": visit.shared["buffers"]}
 
     def direction(self, trained: Tensors, visit: Visit, batch: Batch, key: rng.Key) -> Slope:
         if "pair" not in trained:

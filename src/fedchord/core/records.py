@@ -201,6 +201,8 @@ class ServerState:
     """How often each client has been sampled."""
     counted: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     """The last round (from 0) of each client that entered the model; -1 before the first."""
+    sums: Tensors = field(default_factory=dict)
+    """Where global models are averaged: the sums of those of the window so far, in float64, and their `count`."""
 
     def __post_init__(self) -> None:
         if len(self.counted) != len(self.visits):  # not told: nobody's is known

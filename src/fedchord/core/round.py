@@ -25,12 +25,14 @@ MOST_ROUNDS = 10_000_000
 @dataclass(frozen=True)
 class Plan:
     """How long and with whom: rounds, clients a round (a number, or a share of all given as a fraction below 1),
-    seed. With `at_most` the number is no promise: where there are fewer clients, all take part."""
+    seed. With `at_most` the number is no promise: where there are fewer clients, all take part. `average` is the share
+    of the rounds, the last ones, whose global models are averaged (0: none)."""
 
     rounds: int = 10
     cohort: int | float = 1.0
     seed: int = 0
     at_most: bool = False
+    average: float = 0.0
 
     def __post_init__(self) -> None:
         check.whole("run", "rounds", self.rounds, 1, MOST_ROUNDS)
@@ -41,6 +43,17 @@ class Plan:
             )
         else:
             check.whole("run", "cohort", self.cohort, 1)
+        check.between("run", "average", self.average, 0, 1)
+
+    @property
+    def horizon(self) -> str:
+        """What depends on the number of rounds, in words."""
+        return "averages a share of all rounds (average)" if self.average else ""
+
+    def averages(self, round: int) -> bool:
+        """Whether the model after a round, counted from 1, is one of those that are averaged: the last
+        max(1, floor(average T)) of T rounds."""
+        return self.average > 0 and round > self.rounds - max(1, math.floor(self.average * self.rounds + 1e-9))
 
     def size(self, num_clients: int) -> int:
         """|S| = max(1, floor(C K)) for a share C (departs: E3, E10), or the number itself."""
@@ -81,6 +94,8 @@ def open_run(algorithm: Algorithm, task: Task, num_clients: int, plan: Plan) -> 
         f"needs every client in every round, got cohort {size} of {num_clients}"
         + (f"; use {mixing.instead}, or cohort=all" if mixing.instead else ""),
     )
+    averaged = not plan.average or (algorithm.outcome == "model" and bool(algorithm.client.sends))
+    check.require(averaged, "run", f"average is a mean of global models, and {algorithm.title} has none")
     broadcast = algorithm.client.opening(task, rng.key(plan.seed, "model"))
     moving = {name: broadcast[name] for name in algorithm.client.sends if name in broadcast}
     visits = torch.zeros(num_clients, dtype=torch.int32)
@@ -122,7 +137,7 @@ def following(state: ServerState, broadcast: Tensors, mixing: Tensors, server: T
     visits, counted = state.visits.clone(), state.counted.clone()
     visits[ids] += 1
     counted[ids] = state.round
-    return ServerState(state.round + 1, broadcast, mixing, server, visits, counted)
+    return ServerState(state.round + 1, broadcast, mixing, server, visits, counted, state.sums)
 
 
 def weigh(algorithm: Algorithm, state: ServerState, results: Results, info: RoundInfo) -> tuple[Mix, Tensors]:

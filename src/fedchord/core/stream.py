@@ -59,11 +59,15 @@ class Stream(Protocol):
 class ClientStream:
     """The examples of one client of a federation: shuffled anew in every epoch, gathered in blocks, then sliced.
 
-    The last batch of an epoch may be short; one below `least` rows is left out of that epoch.
+    The last batch of an epoch may be short; one below `least` rows is left out of that epoch. With `rows` it is these
+    that are read in place of the client's own.
     """
 
-    def __init__(self, federation: Examples, client: int, batch: int, key: int, least: int = 1) -> None:
-        self._federation, self._rows, self._key = federation, federation.train[client], key
+    def __init__(
+        self, federation: Examples, client: int, batch: int, key: int, least: int = 1, rows: Tensor | None = None
+    ) -> None:
+        self._federation, self._key = federation, key
+        self._rows = federation.train[client] if rows is None else rows
         self.size = len(self._rows)
         self.batch = batch or max(self.size, 1)
         short = self.size % self.batch

@@ -95,6 +95,8 @@ class Federation:
     """The number of each row in a larger federation of which these rows are a part; pictures are varied by it."""
     verdict: str = ""
     """The word of `data check` on the files the rows come from; "" where nobody looked."""
+    held: Ragged | None = None
+    """Rows cut from the training rows, with their labels as training sees them: what clients choose by."""
 
     def __repr__(self) -> str:
         return f"Federation({notebook.one_line(self.name)}: {self._size})"
@@ -122,8 +124,9 @@ class Federation:
         return self.target is not None
 
     def part(self, split: str) -> Ragged:
-        """The rows of one split by its name: train, validation or test."""
+        """The rows of one split by its name: train, validation, test, or held where rows are held out."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        parts |= {} if self.held is None else {"held": self.held}
         return parts[one_of("evaluate", "split", split, parts)]
 
     def only(self, clients: Sequence[int]) -> Federation:
@@ -137,7 +140,17 @@ class Federation:
         )
         names = tuple(self.client_names[client] for client in clients)
         scaling = self.scaling and self.scaling.only(clients)
-        return replace(self, train=train, validation=validation, test=test, client_names=names, scaling=scaling)
+        held = None if self.held is None else Ragged.of(self.held[client] for client in clients)
+        return replace(
+            self, train=train, validation=validation, test=test, client_names=names, scaling=scaling, held=held
+        )
+
+    def whole(self) -> Federation:
+        """The same with the rows that are held out back among the training rows."""
+        if self.held is None:
+            return self
+        both = (torch.cat([self.train[client], self.held[client]]) for client in range(self.num_clients))
+        return replace(self, train=Ragged.of(both), held=None)
 
     def to(self, device: torch.device) -> Federation:
         """The federation with its columns on a device."""

@@ -39,6 +39,7 @@ _PARTS = ("train", "validation", "test")
 def outline(federation: Federation, ranges: bool = False) -> Federation:
     """The same federation without a row; with `ranges` it keeps the ranges of numbers, which rules that make examples
     need and which are read off the training rows."""
+    federation = federation.whole()
     columns = {name: column[:0] for name, column in federation.columns.items()}
     inputs = federation.inputs if ranges else federation.declared
     train, validation, test = (_numbered(getattr(federation, part).sizes) for part in _PARTS)

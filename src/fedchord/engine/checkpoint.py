@@ -68,7 +68,7 @@ class Checkpoints:
 def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: str, course: str = "") -> None:
     """Write a checkpoint and drop those that are no longer needed."""
     name = f"round-{state.round:06d}"
-    groups = {"broadcast": state.broadcast, "mixing": state.mixing, "server": state.server}
+    groups = {"broadcast": state.broadcast, "mixing": state.mixing, "server": state.server, "sums": state.sums}
     flat = {f"{group}/{key}": tensor for group, part in groups.items() for key, tensor in part.items()}
     with written(folder / name) as partial:
         partial.mkdir()
@@ -163,7 +163,7 @@ def _load(path: Path, memory: ClientMemory, fingerprint: str | None, course: str
     if not file.is_file() or file_digest(file) != manifest["state"]:
         raise FedchordError(f"checkpoint: {file} is missing or damaged")
     flat = load_tensors(file)
-    groups: dict[str, dict[str, torch.Tensor]] = {"broadcast": {}, "mixing": {}, "server": {}}
+    groups: dict[str, dict[str, torch.Tensor]] = {"broadcast": {}, "mixing": {}, "server": {}, "sums": {}}
     for name, tensor in flat.items():
         group, _, key = name.partition("/")
         if key and group in groups:
@@ -173,4 +173,4 @@ def _load(path: Path, memory: ClientMemory, fingerprint: str | None, course: str
     memory.keep(_referred(_rounds(path.parent)))  # until the next one is whole, these are what there is to go on from
     parts = groups["broadcast"], groups["mixing"], groups["server"]
     counted = flat.get("counted", flat["visits"][:0])  # not there in earlier checkpoints
-    return ServerState(manifest["round"], *parts, flat["visits"], counted)
+    return ServerState(manifest["round"], *parts, flat["visits"], counted, groups["sums"])

@@ -15,6 +15,7 @@ from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.attendance import collected, enough
+from fedchord.engine.averaging import added
 from fedchord.engine.executors import Executor, make_executor
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.weather import LOST, Weather
@@ -64,15 +65,17 @@ def simulate(
     memory: ClientMemory | None = None,
     report: Callable[[str], None] = lambda line: None,
     weather: Weather | None = None,
+    average: float = 0.0,
 ) -> Iterator[RoundResult]:
     """Train an algorithm on a federation, one `RoundResult` per round.
 
     `cohort` is a number of clients or a share of them. `executor` is a name (serial, processes, vectorised, auto) or an
     executor of the caller's, made for the same work and closed by the caller. With a `state` and a `memory` (of a
     checkpoint) the run goes on from there, to the bit-identical result. In a `weather` clients are away and replies get
-    lost, as over a network. Nothing runs until the generator is advanced.
+    lost, as over a network. `average` is the share of the rounds, the last ones, whose global models are averaged: a
+    `Fitted` of the result deploys their mean. Nothing runs until the generator is advanced.
     """
-    plan = Plan(rounds, cohort, seed)
+    plan = Plan(rounds, cohort, seed, average=average)
     work = Work.of(algorithm, task, federation, training, seed, device)
     memory = memory if memory is not None else ClientMemory(device=work.task.device)
     state = (state or open_run(algorithm, work.task, federation.num_clients, plan)).to(work.task.device)
@@ -106,6 +109,7 @@ def rounds_of(
         results = runner.run(state.broadcast, ids, info, memory)
         before = state
         state, mix = close_round(work.algorithm, work.task, state, results, replace(info, cohort=len(ids)))
+        state = added(state, plan)
         yield finished(work, before, state, memory, results, mix, len(asked), missing, start)
 
 

@@ -35,6 +35,8 @@ class Work:
     seed: int
     guards: tuple[Guard, ...] = ()
     """What every client does to its upload before it leaves."""
+    central: bool = False
+    """Whether whoever takes part trains on the training rows of all clients: a control, no federation."""
 
     @staticmethod
     def of(
@@ -45,21 +47,22 @@ class Work:
         seed: int = 0,
         device: str = "auto",
         guards: tuple[Guard, ...] = (),
+        central: bool = False,
     ) -> Work:
         """The work of a run: data and task on the device, the training settings as the client rule needs them."""
         chosen = pick_device(device)
         used = algorithm.client.local(training or Training())
-        return Work(algorithm, task.to(chosen), federation.to(chosen), used, seed, guards)
+        return Work(algorithm, task.to(chosen), federation.to(chosen), used, seed, guards, central)
 
     @property
     def needs_loss(self) -> bool:
         """Whether the mixing rule asks for losses."""
         return "loss" in self.algorithm.mixing.needs
 
-    def stream(self, client: int, round: int) -> ClientStream:
-        """A client's training examples in a round."""
-        key = rng.key(self.seed, "batches", client, round)
-        return ClientStream(self.federation, client, self.training.batch, key, least=self.task.least_batch)
+    def stream(self, client: int, round: int, central: bool = False) -> ClientStream:
+        """A client's training examples in a round, or those of all clients."""
+        key, rows = rng.key(self.seed, "batches", client, round), self.federation.train.rows if central else None
+        return ClientStream(self.federation, client, self.training.batch, key, self.task.least_batch, rows)
 
     def own(self, client: int, kept: Tensors | None, shared: Tensors) -> Tensors:
         """What the client keeps, or, where it keeps nothing, what it starts with."""
@@ -71,7 +74,7 @@ class Work:
         self, client: int, shared: Tensors, kept: Tensors | None, info: RoundInfo, limit: int | None = None
     ) -> tuple[Upload, Tensors, Tensor | None]:
         """One client's local round; `limit` cuts each phase after so many steps, for trials."""
-        stream = self.stream(client, info.round)
+        stream = self.stream(client, info.round, self.central)
         return local_round(
             self.algorithm.client,
             self.task,

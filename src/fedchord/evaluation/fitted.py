@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from fedchord import notebook
 from fedchord.check import fail, require
-from fedchord.core.rules import LINE, Line, ServerState
+from fedchord.core.rules import LINE, Line, ServerState, shared_model
+from fedchord.engine.averaging import averaged
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult
 from fedchord.engine.work import Work
@@ -25,11 +27,19 @@ STATISTICS = 256
 
 @dataclass(frozen=True)
 class Fitted:
-    """The work of a run, which is constant, with a server state and the clients' memory."""
+    """The work of a run, which is constant, with a server state and the clients' memory.
+
+    Where global models are averaged, the mean takes the place of the last one in `state`. `at` is the lambda that was
+    chosen for all clients, from 0, the global model, to 1, their own (None: what each rule says).
+    """
 
     work: Work
     state: ServerState
     memory: ClientMemory
+    at: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", averaged(self.state, self.work.task))
 
     def __repr__(self) -> str:
         algorithm, federation = self.work.algorithm, self.work.federation
@@ -58,7 +68,7 @@ class Fitted:
 
     def tunes(self, client: int) -> bool:
         """Whether a client trains before it deploys."""
-        return bool(self.work.tuning(client, self.sampled(client), self.state)[1])
+        return self.at != 0 and bool(self.work.tuning(client, self.sampled(client), self.state)[1])
 
     def waits(self, client: int) -> bool:
         """Whether a client would train before use only because it never took part (FedPer's private part)."""
@@ -67,7 +77,9 @@ class Fitted:
         return not self.work.tuning(client, True, self.state)[1]
 
     def point(self, client: int) -> Tensors | Line:
-        """What a client's rule deploys, after the training before use: a model, or a point on a line."""
+        """What a client deploys, after the training before use: a model, or a point on a line."""
+        if self.at == 0:
+            return shared_model(self.state.broadcast)
         rule = self.work.algorithm.client
         own = self.work.tune(client, self.memory_of(client), self.state)
         found = rule.deploy(self.work.task, self.state.broadcast, own)
@@ -76,7 +88,21 @@ class Fitted:
             require(told, type(rule).__name__, "deploy gives a Line, so deploys must be Deployed(words, 'line')")
         else:
             require("theta" in found, type(rule).__name__, f"deploy gives no theta, only {sorted(found)}")
-        return found
+        return found if self.at is None else self.placed(found, self.at)
+
+    def placed(self, point: Tensors | Line, at: float) -> Tensors | Line:
+        """The model at lambda between the global model and a client's own; a client with one model has that one.
+
+        At 0 it is the global model as it is, and where the rule deploys it is what the rule deploys.
+        """
+        shared = shared_model(self.state.broadcast)
+        if not isinstance(point, Line):
+            if point["theta"] is shared["theta"]:
+                return point
+            point = Line(shared["theta"], point["theta"], 1.0, point.get("buffers"))
+        if at == 0:
+            return shared
+        return point if math.isclose(at, float(point.at), abs_tol=1e-6) else Line(point.near, point.far, at)
 
     def predict(self, rows: Any, client: int | str | None = None, **choices: Any) -> Prediction:
         """What the model of a client, or the global one, says of new rows; see `prediction.predict`."""

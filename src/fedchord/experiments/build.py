@@ -15,6 +15,7 @@ from fedchord.core.rules import SamplesRule
 from fedchord.core.task import Task
 from fedchord.data import PARTITIONS, SOURCES, federate, make_partition
 from fedchord.data import load as load_source
+from fedchord.data.hold import hold_out
 from fedchord.experiments import own_data
 from fedchord.experiments.trial import trial
 from fedchord.synthetic.set import load_set
@@ -85,6 +86,7 @@ def federation(config: RunConfig) -> Federation:
         augment=bool(config.augment),
         class_weights=bool(config.class_weights),
     )
+    federation = hold_out(federation, config.held(), config.seed) if config.held() else federation
     if config.synthetic is None:
         return federation
     return share(federation, load_set(config.synthetic), config.synthetic_add or "all", config.synthetic_least)

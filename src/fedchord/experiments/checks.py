@@ -11,7 +11,8 @@ import torch
 
 from fedchord import check, models
 from fedchord.check import fail, require, unknown
-from fedchord.core.rules import Algorithm
+from fedchord.clients.finetune import FineTune
+from fedchord.core.rules import GLOBAL, Algorithm
 from fedchord.data import PARTITIONS, SOURCES
 from fedchord.data.noise import KINDS
 from fedchord.data.split import split_sizes
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 def check_run(config: RunConfig) -> None:
     """Every check of a run's settings, the types of which are known to be right."""
-    for step in (_names, _numbers, _noise, _newcomers, _synthetic, _clients, _line):
+    for step in (_names, _numbers, _noise, _newcomers, _synthetic, _clients, _central, _choice, _line):
         step(config)
 
 
@@ -146,6 +147,26 @@ def _clients(config: RunConfig) -> None:
     clients = check.whole("run", "clients", made["clients"], 1)
     if made["split"] != "natural":
         plan.size(clients - count(config.newcomers or 0, clients))
+
+
+def _central(config: RunConfig) -> None:
+    """One model of all rows can be deployed as it is, or tuned."""
+    rule = config.algorithm().client
+    able = rule.deploys.kind == GLOBAL or (isinstance(rule, FineTune) and rule.form == "global")
+    told = "central trains one model for all: use fedavg or another method that deploys it, or fedavg-ft"
+    require(able or not config.central, "run", f"{told}, got {config.method}")
+
+
+def _choice(config: RunConfig) -> None:
+    """What can be chosen for all clients, and on how many rows."""
+    for key in ("held", "epochs", "lambdas"):
+        given = getattr(config, f"choose_{key}") is not None
+        require(config.choose is not None or not given, "run", f"choose.{key} is given, but choose is not")
+    chooser = config.chooser()
+    if chooser is not None:
+        chooser.check(config.algorithm())
+        held = config.held()
+        require(0 < held < 1, "run", f"choose.held must lie between 0 and 1, got {held}")
 
 
 def _line(config: RunConfig) -> None:

@@ -50,6 +50,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
     keys.Rounds,
     keys.Measured,
     keys.Swept,
+    keys.Chosen,
     keys.Judged,
     keys.Synthetic,
     keys.Rows,
@@ -161,7 +162,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
     @property
     def horizon(self) -> str:
         """What depends on the number of rounds, in words; "" if a longer run begins with the rounds of this one."""
-        return self.algorithm().horizon
+        return self.plan().horizon or self.algorithm().horizon
 
     def course(self) -> str:
         """The fingerprint that runs of any number of rounds share; "" where their rounds differ."""

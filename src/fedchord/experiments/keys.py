@@ -15,6 +15,7 @@ from fedchord.core.round import Plan
 from fedchord.core.training import Training
 from fedchord.engine.attendance import Terms
 from fedchord.engine.weather import Weather
+from fedchord.evaluation.choice import EFFORTS, HELD, Chooser
 from fedchord.evaluation.sweep import LAMBDAS
 from fedchord.metrics import find
 from fedchord.synthetic.learn import Judge
@@ -172,6 +173,36 @@ class Swept:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """What all clients agree on before use."""
+
+    choose: str | None = key(
+        None,
+        "what is chosen for all clients by their losses on rows held out of training: lambda (where between the global "
+        "and their own model), epochs (of training before use) or both (default: nothing)",
+    )
+    choose_held: float | None = key(
+        None, "the share of the training rows that is held out to choose by (default: 0.2)", "choose.held"
+    )
+    choose_epochs: tuple[int, ...] | None = key(
+        None, "the numbers of epochs to choose from (default: 0,1,2,5,10)", "choose.epochs"
+    )
+    choose_lambdas: tuple[float, ...] | None = key(
+        None, "the lambdas to choose from (default: 0, 0.1, ..., 1)", "choose.lambdas"
+    )
+
+    def chooser(self) -> Chooser | None:
+        """What is chosen, and among which values; None if nothing."""
+        if self.choose is None:
+            return None
+        return Chooser(self.choose, self.choose_lambdas or LAMBDAS, self.choose_epochs or EFFORTS)
+
+    def held(self) -> float:
+        """The share of the training rows that is held out to choose by."""
+        return 0.0 if self.choose is None else HELD if self.choose_held is None else self.choose_held
+
+
+@dataclass(frozen=True)
 class Measured:
     """What is minimised, and what is measured."""
 
@@ -192,15 +223,25 @@ class Rounds:
         None, "clients in a round: a number, a share such as 0.25, or all (default: 5, or all where there are fewer)"
     )
     seed: int = key(0, "the seed of everything that is random")
+    average: float | None = key(
+        None, "clients deploy the mean of the global models of this share of the rounds, the last ones (default: 0)"
+    )
+    central: bool | None = key(
+        None,
+        "a control: in every round one client trains on the training rows of all, whatever the cohort (default: false)",
+    )
 
     def plan(self) -> Plan:
         """Rounds, cohort and seed."""
+        average = self.average or 0.0
+        if self.central:
+            return Plan(self.rounds, 1, self.seed, average=average)
         if self.cohort is None:
-            return Plan(self.rounds, COHORT, self.seed, at_most=True)
+            return Plan(self.rounds, COHORT, self.seed, at_most=True, average=average)
         cohort = 1.0 if self.cohort == "all" else self.cohort
         if isinstance(cohort, str | bool):
             raise fail("run", f"cohort must be a number of clients, a share such as 0.25, or all, got {self.cohort!r}")
-        return Plan(self.rounds, cohort, self.seed)
+        return Plan(self.rounds, cohort, self.seed, average=average)
 
 
 @dataclass(frozen=True)
@@ -289,7 +330,8 @@ def typed(part: Field[Any], value: Any) -> Any:
     if kind == "str":
         require(isinstance(value, str) and bool(value), "run", f"{key} must be a word, got {value!r}")
     elif kind == "float":
-        return check.number("run", key, value)
+        found = check.number("run", key, value)
+        return None if name == "average" and not found else found  # 0 is the same as not to say it
     elif kind == "int":
         value = _plain(value)
         whole = isinstance(value, int) and not isinstance(value, bool)
@@ -297,9 +339,14 @@ def typed(part: Field[Any], value: Any) -> Any:
     elif kind == "bool":
         require(isinstance(value, bool), "run", f"{key} must be true or false, got {value!r}")
         return value or None  # false is the same as not to say it
-    elif name == "sweep_lambdas":
-        found = _grid(key, value)
-        return None if found == LAMBDAS else found  # the same as not to say it
+    elif name in ("sweep_lambdas", "choose_lambdas"):
+        grid = _grid(key, value)
+        return None if grid == LAMBDAS else grid  # the same as not to say it
+    elif name == "choose_epochs":
+        efforts = tuple(_plain(part) for part in _grid(key, value))
+        for effort in efforts:
+            check.whole("run", key, effort)
+        return None if efforts == EFFORTS else efforts
     elif name == "metrics":
         return _metrics(value) or None  # none is the same as not to say it
     elif name == "log":

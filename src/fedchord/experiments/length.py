@@ -72,5 +72,5 @@ def settled(line: Line, every: int, parts: Parts, fitted: Fitted, pool: Executor
     wanted = {"metrics"} if last or not waiting else {"metrics", "left_out"} if waiting < clients else set()
     if wanted == line.keys() & {"metrics", "left_out"}:
         return line
-    evaluation, _ = parts.measured(fitted, pool, last)
+    evaluation, _ = parts.measured(parts.chosen(fitted, pool)[0], pool, last)
     return bare | measures(evaluation)

@@ -17,6 +17,7 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.parts import Parts
+from fedchord.experiments.summary import as_chosen
 
 Bools = NDArray[np.bool_]
 
@@ -37,7 +38,7 @@ class Loaded:
         if found is None or found.state.round != config.rounds:
             raise FedchordError(f"{folder}: the checkpoint of the last round is missing")
         parts = Parts.build(config, "cpu")
-        return Loaded(parts, Fitted(parts.work, found.state, memory))
+        return Loaded(parts, as_chosen(Fitted(parts.work, found.state, memory), here.read_summary()))
 
     @property
     def clients(self) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fedchord.check import FedchordError, require
 from fedchord.data import outline
@@ -14,6 +15,7 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.parts import Parts
 from fedchord.experiments.reading import NOWHERE
+from fedchord.experiments.summary import as_chosen
 
 Report = Callable[[str], None]
 CODE = ("method", "mixing", "server", "model")
@@ -30,13 +32,33 @@ def opened(here: RunFolder, config: RunConfig, report: Report) -> Fitted:
     for problem in found.problems:
         report(f"{problem}; taking the one before")
     if not here.outline.exists():
-        return Fitted(Parts.build(config, "cpu").work, found.state, memory)
+        return _deployed(Fitted(Parts.build(config, "cpu").work, found.state, memory), here, config)
     federation = outline.load(here.outline)
-    work = Work.of(config.algorithm(), config.task(federation), federation, config.training(), config.seed, "cpu")
-    return Fitted(work, found.state, memory)
+    work = Work.of(
+        config.algorithm(),
+        config.task(federation),
+        federation,
+        config.training(),
+        config.seed,
+        "cpu",
+        central=bool(config.central),
+    )
+    return _deployed(Fitted(work, found.state, memory), here, config)
+
+
+def _deployed(fitted: Fitted, here: RunFolder, config: RunConfig) -> Fitted:
+    """What clients deploy, after their choice where one was made."""
+    if config.chooser() is None:
+        return fitted
+    told = "is not finished, and what its clients choose is known when it is"
+    require(here.finished, str(here.path), told)
+    return as_chosen(fitted, here.read_summary())
 
 
 def with_rows(fitted: Fitted, config: RunConfig) -> Fitted:
     """The same with the rows, read anew: for rules that train before use, and for BatchNorm statistics of a client."""
     require(config.data != NOWHERE, "run", "the clients' rows and private models are where they are, not here")
-    return Fitted(Parts.build(config, "cpu").work, fitted.state, fitted.memory)
+    work = Parts.build(config, "cpu").work
+    if config.chooser() is None:
+        return replace(fitted, work=work)
+    return replace(fitted, work=replace(work, algorithm=fitted.work.algorithm, federation=work.federation.whole()))

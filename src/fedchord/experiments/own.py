@@ -18,6 +18,7 @@ from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.weather import Weather
+from fedchord.evaluation.choice import Chooser
 from fedchord.evaluation.sweep import LAMBDAS, check_lambdas
 from fedchord.experiments.config import INDIFFERENT
 from fedchord.experiments.reading import MADE
@@ -46,6 +47,7 @@ class OwnConfig:
     judge_features: str | None = None
     judge_privacy: bool | None = None
     played: Weather | None = None
+    choose: Chooser | None = None
 
     def __post_init__(self) -> None:
         if self.sweep_lambdas is not None:
@@ -90,6 +92,10 @@ class OwnConfig:
         """Who is away and what gets lost; None where that does not happen."""
         return self.played
 
+    def chooser(self) -> Chooser | None:
+        """What is chosen for all clients; None if nothing."""
+        return self.choose
+
     def judged_by(self) -> Judge:
         """The recipe of the classifier that measures synthetic samples."""
         return self.judge
@@ -118,6 +124,8 @@ class OwnConfig:
         }
         values |= {} if self.sweep_lambdas is None else {"sweep.lambdas": list(self.sweep_lambdas)}
         values |= {} if self.played is None else {"weather": repr(self.played)}
+        values |= {"average": self.asked.average} if self.asked.average else {}
+        values |= {} if self.choose is None else {"choose": repr(self.choose)}
         values |= {} if self.out is None else {"out": self.out}
         return values | dict(self.parameters)
 
@@ -132,7 +140,7 @@ class OwnConfig:
     @property
     def horizon(self) -> str:
         """What depends on the number of rounds, in words; "" if a longer run begins with the rounds of this one."""
-        return self.algorithm.horizon
+        return self.asked.horizon or self.algorithm.horizon
 
     def course(self) -> str:
         """The fingerprint that runs of any number of rounds share; "" where their rounds differ."""
@@ -153,7 +161,8 @@ class OwnConfig:
         yield repr((self.task.signature, self.judge, self.metrics)).encode()
         first = self.task.init(0)  # what differs by seed alone is one row of a table
         columns = self.federation.columns
-        rows = (self.federation.train, self.federation.validation, self.federation.test)
+        rows = [self.federation.train, self.federation.validation, self.federation.test]
+        rows += [] if self.federation.held is None else [self.federation.held]
         tensors = [*first.values(), *columns.values(), *(t for part in rows for t in (part.rows, part.offsets))]
         for tensor in tensors:
             yield f"{tensor.dtype} {tuple(tensor.shape)}".encode()

@@ -16,6 +16,7 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult, rounds_of
 from fedchord.engine.weather import Weather
 from fedchord.engine.work import Work
+from fedchord.evaluation.choice import Choice, Chooser, choose, settled
 from fedchord.evaluation.evaluate import Evaluation, evaluate
 from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.newcomers import Welcome, divide, welcome
@@ -90,6 +91,9 @@ class Settings(Protocol):
     def weather(self) -> Weather | None:
         """Who is away and what gets lost; None where that does not happen."""
 
+    def chooser(self) -> Chooser | None:
+        """What is chosen for all clients; None if nothing."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -102,16 +106,27 @@ class Parts:
     metrics: tuple[str, ...] | None = None
 
     @staticmethod
-    def build(config: RunConfig, device: str | None = None) -> Parts:
-        """Read the data and build everything, on the run's device unless told otherwise; mistakes are told here."""
+    def build(config: RunConfig, device: str | None = None, federation: Federation | None = None) -> Parts:
+        """Read the data and build everything, on the run's device unless told otherwise; mistakes are told here.
+
+        A `federation` that is given takes the place of the one that the settings describe.
+        """
         config.check_code()
-        federation, late = divide(config.federation(), config.newcomers or 0, config.seed)
+        federation, late = divide(federation or config.federation(), config.newcomers or 0, config.seed)
         config.plan().size(federation.num_clients)
         asked, task = config.training(), config.task(federation)
-        work = Work.of(config.algorithm(), task, federation, asked, config.seed, device or config.device)
+        work = Work.of(
+            config.algorithm(),
+            task,
+            federation,
+            asked,
+            config.seed,
+            device or config.device,
+            central=bool(config.central),
+        )
         more = tuple(dict.fromkeys((*task.objective.metrics, *config.metrics))) if config.metrics else None
         check_kind(more or (), federation.regression)
-        return Parts(config, work, asked, late and late.to(work.task.device), more)
+        return Parts(config, work, asked, late and late.whole().to(work.task.device), more)
 
     @property
     def algorithm(self) -> Algorithm:
@@ -136,6 +151,14 @@ class Parts:
     def rounds(self, executor: Executor, state: ServerState, memory: ClientMemory) -> Iterator[RoundResult]:
         """The rounds that are left."""
         return rounds_of(executor, self.config.plan(), state, memory, self.config.weather())
+
+    def chosen(self, fitted: Fitted, executor: Executor | None = None) -> tuple[Fitted, Choice | None]:
+        """What clients deploy after their joint choice, where one is asked for, and the choice."""
+        chooser = self.config.chooser()
+        if chooser is None:
+            return fitted, None
+        choice = choose(fitted, chooser, executor)
+        return settled(fitted, choice), choice
 
     def measured(
         self, fitted: Fitted, executor: Executor | None = None, last: bool = True

@@ -15,6 +15,7 @@ from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.weather import Weather
 from fedchord.engine.work import Work, pick_device
+from fedchord.evaluation.choice import Chooser
 from fedchord.evaluation.evaluate import checked
 from fedchord.experiments.config import INDIFFERENT, RunConfig
 from fedchord.experiments.folder import RunFolder
@@ -52,6 +53,8 @@ def run(
     progress: Progress | bool | None = None,
     loggers: Sequence[Logger] = (),
     weather: Weather | None = None,
+    average: float = 0.0,
+    choose: Chooser | None = None,
 ) -> Run:
     """The run that the command makes, of your own objects: iterate over it, or call `finish`.
 
@@ -61,7 +64,9 @@ def run(
     to that folder, for tables, compare and plots; with `resume` an interrupted run of the same objects goes on there,
     to the bit-identical result, and with more `rounds` than it had a finished one does. `progress` (True, False) shows
     how far the run is; a notebook shows it unless told not to. `loggers` are told of every round
-    (`experiments.loggers.Logger`: begin, round, end). In a `weather` clients are away and replies get lost.
+    (`experiments.loggers.Logger`: begin, round, end). In a `weather` clients are away and replies get lost. With
+    `average` clients deploy the mean of the global models of that share of the rounds, the last ones. `choose` is what
+    is chosen for all clients by the rows they hold out (`data.hold.hold_out`).
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
@@ -74,7 +79,7 @@ def run(
         task,
         federation,
         asked,
-        Plan(rounds, cohort, seed),
+        Plan(rounds, cohort, seed, average=average),
         executor,
         workers,
         eval_every,
@@ -84,8 +89,12 @@ def run(
         lambdas,
         None if out is None else str(out),
         played=weather,
+        choose=choose,
     )
     config.plan().size(federation.num_clients)
+    if choose is not None:
+        choose.check(algorithm)
+        check.require(federation.held is not None, "run", "choose needs rows that are held out: see data.hold_out")
     return Run(Parts(config, work, asked, metrics=names), resume, report, picked(progress), loggers)
 
 

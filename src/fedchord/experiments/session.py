@@ -32,7 +32,7 @@ from fedchord.experiments.progress import Progress, Silent
 from fedchord.experiments.reading import Line
 from fedchord.experiments.repair import Standing, finished, lost, name_damage, spans
 from fedchord.experiments.round import Round
-from fedchord.experiments.summary import round_line, summarise
+from fedchord.experiments.summary import as_chosen, round_line, summarise
 from fedchord.synthetic.set import drawn
 
 Report = Callable[[str], None]
@@ -73,7 +73,7 @@ class Run:
         self._lines: list[Line] = []
         self._before, self._start, self._warned = 0.0, time.perf_counter(), False
         self._paced = False  # whether lines of an earlier stretch were measured as often as now
-        self._reached: Fitted | None = None
+        self._reached: tuple[ServerState, ClientMemory] | None = None
 
     def __repr__(self) -> str:
         measured = shown.first(shown.latest(self._lines, self.summary))
@@ -195,7 +195,7 @@ class Run:
         """Where the run begins: at its start, or at its newest checkpoint of a round up to `latest`."""
         work = self.parts.work
         if self._reached is not None and self._folder is None:  # iterated before, and nothing was written
-            return self._reached.state, self._reached.memory
+            return self._reached
         memory = ClientMemory(device=work.task.device)
         found = self._checkpoints.load(memory, latest) if self._folder and self._going_on else None
         for problem in found.problems if found else ():
@@ -223,15 +223,16 @@ class Run:
 
     def _done(self, result: RoundResult, pool: Executor) -> Round:
         """Everything that follows a round: evaluation, checkpoint, line, warning."""
-        rounds, evaluation, made = self.parts.config.rounds, None, None
+        rounds, evaluation, made, choice = self.parts.config.rounds, None, None, None
         last = result.round == rounds
         if last or (self._every > 0 and result.round % self._every == 0):
-            evaluation, made = self.parts.measured(Fitted.of(result), pool, last)
+            fitted, choice = self.parts.chosen(Fitted.of(result), pool)
+            evaluation, made = self.parts.measured(fitted, pool, last)
         if self._folder and self._checkpoints.due(result.round, rounds):
             self._checkpoints.save(result.state, result.memory)
         plain = {part.name: getattr(result, part.name) for part in fields(RoundResult)}
-        done = Round(**plain, evaluation=evaluation, samples=made)
-        self._reached = done.fitted
+        done = Round(**plain, evaluation=evaluation, samples=made, choice=choice)
+        self._reached = result.state, result.memory
         self._write(done)
         self._warn(done)
         return done
@@ -257,7 +258,7 @@ class Run:
     def _end(self, last: Round | None, begun: Fitted, pool: Executor) -> None:
         """Sweep, newcomers, synthetic set, summary; a run whose last round was done before is measured once more."""
         parts = self.parts
-        fitted = begun if last is None else last.fitted
+        fitted, choice = parts.chosen(begun, pool) if last is None else (last.fitted, last.choice)
         evaluation, made = (None, None) if last is None else (last.evaluation, last.samples)
         if evaluation is None:
             evaluation, made = parts.measured(fitted, pool)
@@ -267,7 +268,7 @@ class Run:
             self._folder.write_samples(made)
         looked = parts.looked(made, evaluation, self._lines)
         held = parts.validated(fitted, pool)
-        summary = summarise(parts, evaluation, swept, self._lines, self._elapsed(), late, looked, held)
+        summary = summarise(parts, evaluation, swept, self._lines, self._elapsed(), late, looked, held, choice)
         if self._folder:
             self._folder.write_summary(summary)
         self._loggers.end(summary)
@@ -277,7 +278,8 @@ class Run:
         """The results of a run that is finished already."""
         assert self._folder is not None
         self._say(f"{self._folder.path} is finished; nothing was changed")
-        self.summary, self.fitted = self._folder.read_summary(), Fitted(self.parts.work, state, memory)
+        self.summary = self._folder.read_summary()
+        self.fitted = as_chosen(Fitted(self.parts.work, state, memory), self.summary)
 
     def _guarded(self, results: Iterator[RoundResult], last: Fitted) -> Iterator[RoundResult]:
         """The rounds; if samples diverge, the set of the last good round is kept before the error goes on."""

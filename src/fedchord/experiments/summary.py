@@ -6,7 +6,7 @@ import math
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +21,9 @@ from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.layout import LAYOUT
 from fedchord.engine.simulate import RoundResult
+from fedchord.evaluation.choice import Choice, settled
 from fedchord.evaluation.evaluate import Evaluation
+from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.newcomers import Welcome
 from fedchord.evaluation.sweep import Sweep, unvalidated
 from fedchord.experiments.parts import Parts
@@ -44,6 +46,11 @@ def notes(parts: Parts) -> list[Note]:
     if parts.newcomers is not None:
         late, trained = parts.newcomers.num_clients, parts.federation.num_clients
         found.append({"kind": "newcomers", "clients": late, "of": late + trained})
+    if parts.work.central:
+        found.append({"kind": "central", "rows": len(parts.federation.train.rows)})
+    if parts.config.plan().average:
+        plan = parts.config.plan()
+        found.append({"kind": "average", "rounds": sum(plan.averages(t + 1) for t in range(plan.rounds))})
     line = parts.algorithm.client.deploys.kind == LINE
     if parts.config.sweep_lambdas is not None and not line:
         found.append({"kind": "no-line", "method": parts.config.method})
@@ -126,16 +133,18 @@ def summarise(
     late: Welcome | None = None,
     synthetic: dict[str, Any] | None = None,
     held: Evaluation | None = None,
+    choice: Choice | None = None,
 ) -> dict[str, Any]:
-    """The content of summary.json; `held` is the evaluation on validation rows."""
+    """The content of summary.json; `held` is the evaluation on validation rows, `choice` what clients agreed on."""
     up, down = (sum(line[f"bytes_{way}"] for line in lines) for way in ("up", "down"))
     rounds = max(1, len(lines))
     return {
         "layout": LAYOUT,
         "config": parts.config.values(),
-        "protocol": _protocol(parts, evaluation),
+        "protocol": _protocol(parts, evaluation, choice),
         "metrics": _along(_table(evaluation, COLUMNS), swept),
         **({} if held is None else {"validation": validation_lines(held)}),
+        **({} if choice is None else {"choice": choice.told()}),
         "sweep": None if swept is None else sweep_lines(swept),
         **({} if synthetic is None else {"synthetic": synthetic}),
         "newcomers": None if late is None or parts.newcomers is None else newcomer_lines(parts.newcomers, late),
@@ -157,7 +166,13 @@ def summarise(
     }
 
 
-def _protocol(parts: Parts, evaluation: Evaluation) -> dict[str, Any]:
+def as_chosen(fitted: Fitted, summary: Mapping[str, Any]) -> Fitted:
+    """The models of a finished run as its clients deploy them, after the choice that its summary tells."""
+    told = summary.get("choice")
+    return fitted if told is None else settled(fitted, Choice.read(told))
+
+
+def _protocol(parts: Parts, evaluation: Evaluation, choice: Choice | None) -> dict[str, Any]:
     """What was measured, as facts."""
     return {
         **evaluation.protocol,
@@ -166,7 +181,7 @@ def _protocol(parts: Parts, evaluation: Evaluation) -> dict[str, Any]:
         "method": method_line(parts.algorithm),
         "objective": parts.task.objective.name,
         "overrides": overrides(parts.algorithm, parts.training),
-        "notes": notes(parts),
+        "notes": notes(parts) + ([] if choice is None else [{"kind": "choice", **choice.told()}]),
     }
 
 

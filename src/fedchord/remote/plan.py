@@ -41,6 +41,8 @@ ELSEWHERE = (ROWS - {"test", "validation"}) | {
     "data.root",
 }
 """Keys of a run that a plan does not have: they are about rows, or about one machine."""
+SIMULATED = ("average", "central", "choose")
+"""Keys (with those below them) of runs in one place alone: nodes neither choose together nor share rows yet."""
 
 
 def facts(federation: Federation, ranges: bool = False) -> Federation:
@@ -62,6 +64,9 @@ class Plan:
         asked = flatten(settings)
         for key in asked:
             require(key not in ELSEWHERE, "plan", f"{key} is about rows or one machine, not about what all do alike")
+            require(
+                key.split(".")[0] not in SIMULATED, "plan", f"{key} is for simulations, not for several machines yet"
+            )
         asked["model"] = str(asked.get("model") or _usual_model(str(asked.get("method", "fedavg")), federation))
         samples = RunConfig.from_values(_placed(asked, federation)).algorithm().outcome == "samples"
         known = facts(federation, ranges=samples)

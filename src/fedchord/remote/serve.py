@@ -205,6 +205,9 @@ class ServedConfig:
         """Where models with two ends are measured."""
         return self.of.config.lambdas()
 
+    def chooser(self) -> None:
+        """Nothing is chosen for all clients over a network."""
+
     def judged_by(self) -> Judge:
         """The recipe of the classifier that measures synthetic samples."""
         return self.of.config.judged_by()

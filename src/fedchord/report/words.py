@@ -63,6 +63,26 @@ def newcomers(note: Fact) -> str:
     return f"newcomers: {note['clients']} of {note['of']} clients were kept out of training"
 
 
+def central(note: Fact) -> str:
+    """A control that is no federation."""
+    return f"central: every round, one client trained on the {note['rows']} training rows of all"
+
+
+def average(note: Fact) -> str:
+    """What takes the place of the last model."""
+    count = note["rounds"]
+    which = f"the mean of the models of the last {count} rounds" if count > 1 else "the model of the last round"
+    return f"average: the global model that is deployed is {which}"
+
+
+def choice(note: Fact) -> str:
+    """What was chosen for all clients."""
+    at, epochs = note["at"], note["epochs"]
+    what = [] if at is None else [f"lambda {at:g}"]
+    what += [] if epochs is None else [f"{epochs} epoch{'s' * (epochs != 1)} before use"]
+    return f"choice of all clients, by {note['rows']} rows held out of training: {' and '.join(what)}"
+
+
 def no_line(note: Fact) -> str:
     """A lambda sweep was asked for where there is no line."""
     return f"{note['method']} has one model: sweep.lambdas has no effect"
@@ -100,6 +120,9 @@ def never_mixes(note: Fact) -> str:
 KINDS: dict[str, Callable[[Fact], str]] = {
     "data": data,
     "newcomers": newcomers,
+    "central": central,
+    "average": average,
+    "choice": choice,
     "no-line": no_line,
     "unvalidated": unvalidated,
     "few-validation-rows": few_validation_rows,
