@@ -124,6 +124,21 @@ def _leaf() -> bytes:
     return json.dumps({"users": ["u1", "u2"], "num_samples": [2, 2], "user_data": data}).encode()
 
 
+def _npy() -> bytes:
+    held = io.BytesIO()
+    np.save(held, X)
+    return held.getvalue()
+
+
+def _wrapped(path: Path) -> None:
+    """A wrong array in a good archive, whose checksums are right."""
+    whole = path.parent / "whole.npz"
+    with zipfile.ZipFile(io.BytesIO(_packed(y=Y))) as good, zipfile.ZipFile(whole, "w") as made:
+        made.writestr("x.npy", path.read_bytes())
+        made.writestr("y.npy", good.read("y.npy"))
+    from_npz(whole)
+
+
 def _unpacked(path: Path) -> None:
     folder = path.parent / "unpacked"
     try:
@@ -232,6 +247,7 @@ READERS = (
     ),
     Reader("npz", lambda _: _packed(x=X, y=Y, client=Y), from_npz, "a.npz"),
     Reader("npz packed", lambda _: _dense(x=X, y=Y, client=Y), from_npz, "a.npz"),
+    Reader("npy", lambda _: _npy(), _wrapped, "x.npy", lambda folder: (folder / "whole.npz").touch()),
     Reader(
         "medmnist",
         lambda _: _dense(

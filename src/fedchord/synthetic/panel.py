@@ -15,6 +15,7 @@ from fedchord import check, rng
 from fedchord.data.federation import Federation
 from fedchord.evaluation.evaluate import everyone
 from fedchord.files import write_text
+from fedchord.safe import json_of
 from fedchord.synthetic.learn import Judge, Learnt, learn
 from fedchord.synthetic.quality import pick
 from fedchord.synthetic.set import SET, SyntheticSet, load_set
@@ -103,7 +104,7 @@ def judge_folder(panel: Panel, folder: Path, federation: Federation, real: int |
 def _read(file: Path) -> dict[str, dict[str, float]]:
     """What was found before; a damaged file counts as none."""
     try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
+        kept = json_of(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     good = isinstance(kept, dict) and all(isinstance(one, dict) for one in kept.values())

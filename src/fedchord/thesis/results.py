@@ -23,6 +23,7 @@ from fedchord.experiments.config import INDIFFERENT, RunConfig
 from fedchord.experiments.reading import Run, read
 from fedchord.experiments.study import Job
 from fedchord.files import written
+from fedchord.safe import json_of
 
 FORM = 1
 """The number of this form; a file of another one is told and made again."""
@@ -162,7 +163,7 @@ def read_all(folder: Path) -> tuple[list[Result], dict[Path, str]]:
 
 
 def _read(path: Path) -> Result:
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = json_of(path.read_text(encoding="utf-8"))
     if content.get("form") != FORM:
         raise FedchordError(f"is of another form ({content.get('form')!r})")
     for key in NEEDED:
