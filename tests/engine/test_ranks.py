@@ -20,7 +20,7 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.run import execute
 
 TESTS = Path(__file__).parents[1]
-SETTINGS = ["method=superfed-mm", "clients=8", "cohort=4", "model=logreg", "rounds=4", "checkpoint_every=1", "seed=3"]
+SETTINGS = ["method=superfed-mm", "clients=8", "cohort=4", "model=logreg", "checkpoint_every=1", "seed=3"]
 
 
 def job(processes: int, *program: object) -> subprocess.Popen[str]:
@@ -68,8 +68,8 @@ def results(folder: Path) -> dict[str, object]:
 def test_a_run_goes_on_with_other_numbers_of_ranks(tmp_path):
     """On two ranks, then its last round again on one and on two; the folder is always that of a serial run."""
     serial, other = tmp_path / "serial", tmp_path / "other"
-    execute(RunConfig.from_pairs([*SETTINGS, "executor=serial", f"out={serial}"]))
-    run = ["-m", "fedchord", "run", *SETTINGS]
+    execute(RunConfig.from_pairs([*SETTINGS, "rounds=4", "executor=serial", f"out={serial}"]))
+    run = ["-m", "fedchord", "run", *SETTINGS, "rounds=4"]
     said = done(2, *run, "executor=ranks", f"out={other}")
     assert said.count("round 4 of 4") == 1  # one process prints
     assert results(other) == results(serial)
@@ -85,11 +85,15 @@ def test_a_lost_process_is_one_line_and_the_checkpoint_stays(tmp_path):
     settings = [*SETTINGS, "rounds=100000", "executor=ranks", f"out={out}"]
     running = job(2, "-m", "fedchord", "run", *settings)
     deadline = time.monotonic() + 120
-    while not list(out.glob("checkpoints/round-*")) and time.monotonic() < deadline:
+    while not list(out.glob("checkpoints/round-*")) and running.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
-    (victim,) = [child for child in children(running.pid) if rank_of(child) == "1"]
-    os.kill(victim, signal.SIGKILL)
-    _, told = running.communicate(timeout=120)
+    try:
+        (victim,) = [child for child in children(running.pid) if rank_of(child) == "1"]
+        os.kill(victim, signal.SIGKILL)
+        _, told = running.communicate(timeout=120)
+    finally:
+        running.kill()
+        running.wait()
     assert running.returncode != 0
     (line,) = [line for line in told.splitlines() if line.startswith("error: ")]
     assert "ranks lost a process of the job" in line and f"fedchord resume {out}" in line

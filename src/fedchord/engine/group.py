@@ -6,6 +6,7 @@ By torch.distributed with gloo; where there is one process only, nothing is sent
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -121,8 +122,10 @@ def _answered() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
-        raise Lost(f"{OWNER}: ranks lost a process of the job ({reason[:160]})") from None
+        reason = (
+            re.sub(r"^\[[^]]*\] *", "", str(error).strip()).partition(". ")[0].partition("\n")[0]
+        )  # less gloo's file
+        raise Lost(f"{OWNER}: ranks lost a process of the job ({reason[:120]})") from None
 
 
 def started() -> int:
