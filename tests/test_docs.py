@@ -51,6 +51,10 @@ def test_the_round_by_hand_is_the_round_of_the_simulator():
     assert follow("docs/the-round.md").names["simulated"].round == 1
 
 
+def test_the_executor_of_the_page_about_clusters_runs():
+    assert follow("docs/cluster.md").names["own"].round == 2
+
+
 @pytest.fixture(scope="class")
 def tutorial():
     """docs/write-a-rule.md, followed literally; its method is taken out of the catalogue afterwards."""

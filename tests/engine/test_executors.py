@@ -180,7 +180,10 @@ def test_a_client_never_sampled_costs_nothing():
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"executor": "threads"}, "run: executor must be one of auto, processes, serial, vectorised, got 'threads'"),
+        (
+            {"executor": "threads"},
+            "run: executor must be one of auto, processes, ranks, serial, vectorised, got 'threads'",
+        ),
         ({"cohort": 7}, "run: cohort must be at most the number of clients, 6, got 7"),
         ({"cohort": 0.0}, "run: cohort as a share must be above 0 and at most 1, got 0.0"),
         ({"rounds": 0}, "run: rounds must be a whole number of at least 1, got 0"),

@@ -236,7 +236,7 @@ MISTAKES = {
     "noise=pair": "run: noise.rate is needed with noise=pair",
     "noise.rate=0.2": "run: noise.rate is 0.2, but noise is not chosen (pair or symmetric)",
     "noise.rate=2": "run: noise.rate must be between 0 and 1, got 2.0",
-    "executor=fast": "run: executor must be one of auto, processes, serial, vectorised, got 'fast'",
+    "executor=fast": "run: executor must be one of auto, processes, ranks, serial, vectorised, got 'fast'",
     "rounds=1e23": "run: rounds must be at most 10000000, got 99999999999999991611392",
     "epochs=0": "run: epochs must be a whole number of at least 1, got 0",
     "seed=1e26": "run: seed must be at most 9223372036854775807, got 100000000000000004764729344",

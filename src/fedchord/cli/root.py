@@ -46,6 +46,8 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # typer then takes the name of the shell (--show-completion bash) instead of guessing it from the process above
     os.environ.setdefault("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    if _quiet():
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (until this process ends)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", FedchordWarning)
@@ -68,7 +70,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _warn(usual: Any, message: Warning | str, category: type[Warning], *told: Any, **more: Any) -> None:
     """A warning of ours is one line; others are shown as Python does."""
     if issubclass(category, FedchordWarning):
-        print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+        if not _quiet():
+            print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
     else:
         usual(message, category, *told, **more)
 
@@ -79,7 +82,14 @@ def _unheard() -> int:
     return 0
 
 
+def _quiet() -> bool:
+    """Whether this is a process of a torchrun job that another one speaks for."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+
+
 def _complain(text: str) -> int:
+    if _quiet():
+        return 2
     print(f"error: {' '.join(text.split())}", file=sys.stderr)
     return 2
 

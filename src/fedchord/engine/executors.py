@@ -1,7 +1,7 @@
-"""Who runs the local rounds of a cohort: one after another, in worker processes, or vectorised.
+"""Who runs the local rounds of a cohort: one after another, in worker processes, on several machines, or vectorised.
 
-All executors call the same `local_round` and give the same results: serial and processes bit for bit (both run local
-rounds on one thread), vectorised within floating-point tolerance.
+All executors call the same `local_round` and give the same results: serial, processes and ranks bit for bit (all run
+local rounds on one thread), vectorised within floating-point tolerance.
 """
 
 from __future__ import annotations
@@ -157,15 +157,17 @@ def cores() -> int:
 
 
 Report = Callable[[str], None]
-EXECUTORS = ("auto", "processes", "serial", "vectorised")
+EXECUTORS = ("auto", "processes", "ranks", "serial", "vectorised")
 MOST_WORKERS = 1024
 
 
 def make_executor(
     name: str, work: Work, shared: Tensors, cohort: int, workers: int | None = None, report: Report = lambda line: None
 ) -> Executor:
-    """An executor by name: serial, processes, vectorised, or auto (measures and picks)."""
+    """An executor by name: serial, processes, ranks, vectorised, or auto (measures and picks)."""
+    from fedchord.engine.group import group_of
     from fedchord.engine.processes import Processes, can_fork
+    from fedchord.engine.ranks import Ranks
     from fedchord.engine.vectorised import Vectorised, cannot_vectorise
 
     check.one_of("run", "executor", name, EXECUTORS)
@@ -177,6 +179,8 @@ def make_executor(
         if reason:
             raise FedchordError(f"executor: vectorised cannot run this model: {reason}; use processes or serial")
         return Vectorised(work)
+    if name == "ranks":
+        return Ranks(work, shared, cohort, group_of(name))
     if name == "processes" and possible:
         return Processes(work, shared, cohort, workers)
     if name != "auto":

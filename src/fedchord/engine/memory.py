@@ -45,6 +45,9 @@ class ClientMemory:
     """Private states by client number; `folder` makes them live on disk instead of in memory. Read ones are on
     `device`."""
 
+    scattered = False
+    """Whether other processes keep some; then a client's state can be had only where it is kept."""
+
     def __init__(self, folder: Path | None = None, device: torch.device | str = "cpu") -> None:
         self._folder, self._device = folder, device
         self._held: dict[int, Tensors] = {}
@@ -87,6 +90,9 @@ class ClientMemory:
         self._files[client] = (name, save_tensors(self._home / name, own))
         if old is not None and old[0] != name and old[0] not in self._pinned:
             (self._home / old[0]).unlink(missing_ok=True)
+
+    def collect(self) -> None:
+        """Bring here what other processes keep and no checkpoint has; before `save`."""
 
     def save(self, home: Path, round: int) -> dict[str, tuple[str, str]]:
         """Write every state not yet on disk; returns client -> (file name, digest) for a checkpoint's manifest."""

@@ -17,7 +17,9 @@ from fedchord.data.federation import Federation
 from fedchord.engine.attendance import collected, enough
 from fedchord.engine.averaging import added
 from fedchord.engine.executors import Executor, make_executor
+from fedchord.engine.group import group_of
 from fedchord.engine.memory import ClientMemory
+from fedchord.engine.ranks import RankMemory
 from fedchord.engine.weather import LOST, Weather
 from fedchord.engine.work import Work
 from fedchord.tensors import num_bytes
@@ -69,15 +71,16 @@ def simulate(
 ) -> Iterator[RoundResult]:
     """Train an algorithm on a federation, one `RoundResult` per round.
 
-    `cohort` is a number of clients or a share of them. `executor` is a name (serial, processes, vectorised, auto) or an
-    executor of the caller's, made for the same work and closed by the caller. With a `state` and a `memory` (of a
-    checkpoint) the run goes on from there, to the bit-identical result. In a `weather` clients are away and replies get
-    lost, as over a network. `average` is the share of the rounds, the last ones, whose global models are averaged: a
-    `Fitted` of the result deploys their mean. Nothing runs until the generator is advanced.
+    `cohort` is a number of clients or a share of them. `executor` is a name (serial, processes, ranks, vectorised,
+    auto) or an executor of the caller's, made for the same work and closed by the caller. With a `state` and a `memory`
+    (of a checkpoint) the run goes on from there, to the bit-identical result. In a `weather` clients are away and
+    replies get lost, as over a network. `average` is the share of the rounds, the last ones, whose global models are
+    averaged: a `Fitted` of the result deploys their mean. Nothing runs until the generator is advanced.
     """
     plan = Plan(rounds, cohort, seed, average=average)
     work = Work.of(algorithm, task, federation, training, seed, device)
     memory = memory if memory is not None else ClientMemory(device=work.task.device)
+    memory = RankMemory.of(memory, group_of(executor))
     state = (state or open_run(algorithm, work.task, federation.num_clients, plan)).to(work.task.device)
     if isinstance(executor, str):
         work.rehearse(state, plan)

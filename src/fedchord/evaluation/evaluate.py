@@ -93,7 +93,7 @@ def evaluate(
     clients = able if everyone else [client for client in able if not fitted.waits(client)]
     require(bool(clients), "evaluate", "no client has taken part yet")
     names = checked(metrics or fitted.work.task.objective.metrics)
-    groups = list(_groups(fitted, clients, split))
+    groups = list(_groups(fitted, clients, split, executor))
     found = run_each(executor, lambda group: measured(fitted, group, split, names), groups)
     return merged(fitted, split, names, found, len(able))
 
@@ -187,14 +187,12 @@ def everyone(
     return *summed_up(names, parts), tuple(clients)
 
 
-def _groups(fitted: Fitted, clients: list[int], split: str) -> Iterator[list[int]]:
+def _groups(fitted: Fitted, clients: list[int], split: str, executor: Executor | None) -> Iterator[list[int]]:
     """Clients in runs that deploy the very same model, so that a shared model is used once for many rows."""
     rows, at_once = fitted.work.federation.part(split), fitted.work.task.objective.rows or ROWS
     run: list[int] = []
     current: Tensors | None = None
-    for client in clients:
-        point = None if fitted.tunes(client) else fitted.point(client)
-        whole = point if isinstance(point, dict) and "buffers" in point else None
+    for client, whole in zip(clients, _wholes(fitted, clients, executor), strict=True):
         same = whole is not None and current is not None and all(whole[n] is current[n] for n in ("theta", "buffers"))
         if not same:
             yield from _pieces(run, rows, at_once)
@@ -202,6 +200,26 @@ def _groups(fitted: Fitted, clients: list[int], split: str) -> Iterator[list[int
         run.append(client)
         current = whole
     yield from _pieces(run, rows, at_once)
+
+
+def _wholes(fitted: Fitted, clients: list[int], executor: Executor | None) -> Iterator[Tensors | None]:
+    """The model of every client that deploys one as it is, with its statistics; where other processes keep the clients'
+    states, the global one or None."""
+    if not fitted.memory.scattered:
+        yield from (_whole(fitted, client) for client in clients)
+        return
+    model = fitted.state.broadcast
+
+    def common(client: int) -> bool:
+        found = _whole(fitted, client)
+        return found is not None and all(found[name] is model.get(name) for name in ("theta", "buffers"))
+
+    yield from (model if same else None for same in run_each(executor, common, clients))
+
+
+def _whole(fitted: Fitted, client: int) -> Tensors | None:
+    point = None if fitted.tunes(client) else fitted.point(client)
+    return point if isinstance(point, dict) and "buffers" in point else None
 
 
 def _pieces(clients: list[int], rows: Ragged, at_once: int) -> Iterator[list[int]]:

@@ -129,9 +129,8 @@ def sweep(
         return None
     clients: list[int] = fitted.work.federation.test.sizes.nonzero().flatten().tolist()
     wanted = tables_of(fitted.work.federation, metric, also)
-    parts = run_each(
-        executor, lambda part: measured_lines(fitted, part, lambdas, wanted), _shares(clients, CLIENTS_AT_A_TIME)
-    )
+    shares = _shares(clients, 1 if fitted.memory.scattered else CLIENTS_AT_A_TIME)  # each by who keeps its client
+    parts = run_each(executor, lambda part: measured_lines(fitted, part, lambdas, wanted), shares)
     return merged_lines(fitted.work.federation, metric, lambdas, clients, parts, also)
 
 

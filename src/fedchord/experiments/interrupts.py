@@ -15,10 +15,10 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def interrupts() -> Iterator[Callable[[], bool]]:
+def interrupts(told: bool = True) -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C was pressed, or SIGTERM sent; the second time raises KeyboardInterrupt.
 
-    Only the main thread can listen.
+    Only the main thread can listen; it says so if it is to be `told`.
     """
     pressed = False
 
@@ -27,7 +27,8 @@ def interrupts() -> Iterator[Callable[[], bool]]:
         if pressed:
             raise KeyboardInterrupt
         pressed = True
-        os.write(2, b"\nstopping after this round; Ctrl-C again stops at once\n")  # print is not safe in a handler
+        if told:
+            os.write(2, b"\nstopping after this round; Ctrl-C again stops at once\n")  # print is not safe in a handler
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

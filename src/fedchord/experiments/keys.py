@@ -296,7 +296,7 @@ class Local:
 class Execution:
     """Who computes, and what is written when."""
 
-    executor: str = key("processes", "who runs the clients: processes, serial, vectorised or auto")
+    executor: str = key("processes", "who runs the clients: processes, serial, vectorised, ranks (torchrun) or auto")
     workers: int | None = key(None, "worker processes (default: one per core)")
     device: str = key("auto", "cpu, cuda or auto")
     eval_every: int | None = key(None, "rounds between evaluations; 0 is only the last (default: about 50 in all)")

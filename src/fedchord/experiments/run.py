@@ -13,6 +13,7 @@ from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.engine.group import RANKS, group_of, started
 from fedchord.engine.weather import Weather
 from fedchord.engine.work import Work, pick_device
 from fedchord.evaluation.choice import Chooser
@@ -28,6 +29,8 @@ from fedchord.experiments.repair import finished
 from fedchord.experiments.session import Report, Run
 from fedchord.metrics import Metric, check_kind, register
 from fedchord.synthetic.learn import Judge
+
+ALIKE = "processes, which would all do the same; add executor=ranks, or leave torchrun out"
 
 
 def run(
@@ -116,13 +119,22 @@ def execute(
     after the current round with a checkpoint, the second at once; both raise `Stopped`.
     """
     say = report or (progress or Silent()).say
-    folder = RunFolder(config.out) if config.out else None
-    if claimed(folder, config, resume) == config.rounds and folder and finished(folder):
-        say(f"{folder.path} is finished; nothing was changed")
-        return folder.read_summary()
-    pick_device(config.device)
-    loggers = made(config.log or (), config.out)
-    return Run(Parts.build(config), resume, report, progress, loggers).finish()
+    group = group_of(config.executor)
+    check.require(config.executor == RANKS or started() < 2, "run", f"torchrun started {started()} {ALIKE}")
+    folder = RunFolder(config.out) if config.out and group.first else None
+
+    def held() -> dict[str, Any] | None:
+        if claimed(folder, config, resume) == config.rounds and folder and finished(folder):
+            say(f"{folder.path} is finished; nothing was changed")
+            return folder.read_summary()
+        pick_device(config.device)
+        return None
+
+    summary = group.share(group.together(held))
+    if summary is not None:
+        return summary
+    loggers = made(config.log or (), config.out) if group.first else ()
+    return Run(group.together(lambda: Parts.build(config)), resume, report, progress, loggers).finish()
 
 
 def resume(

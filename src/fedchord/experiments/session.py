@@ -18,7 +18,9 @@ from fedchord.core.round import open_run
 from fedchord.core.rules import SamplesRule, ServerState
 from fedchord.engine.checkpoint import Checkpoints, add_course
 from fedchord.engine.executors import Executor
+from fedchord.engine.group import Lost, group_of
 from fedchord.engine.memory import ClientMemory
+from fedchord.engine.ranks import RankMemory
 from fedchord.engine.simulate import RoundResult
 from fedchord.evaluation.evaluate import Evaluation
 from fedchord.evaluation.fitted import Fitted
@@ -55,7 +57,9 @@ class Run:
         ends, tests = parts.algorithm.outcome, len(parts.federation.test.rows)
         name = parts.federation.name
         require(tests > 0 or ends != "model", name, "no client has test rows; clients need two rows or more")
-        self.parts = parts
+        self.parts, self._group = parts, group_of(parts.config.executor)
+        if not self._group.first:  # the first process of a job writes and tells
+            report, progress, loggers = None, None, ()
         self.summary: dict[str, Any] | None = None
         self.fitted: Fitted | None = None
         self.evaluation: Evaluation | None = None
@@ -63,12 +67,12 @@ class Run:
         self._say = report or self._shown.say
         self._heard = bool(report or progress)
         self._loggers = Loggers(loggers, self._say if self._heard else None)
-        self._folder = RunFolder(parts.config.out) if parts.config.out else None
+        self._folder = RunFolder(parts.config.out) if parts.config.out and self._group.first else None
         self._every: int = parts.config.choices()["eval_every"]
         marks = (parts.config.fingerprint(), parts.config.course()) if self._folder else ()
         home = self._folder.checkpoints if self._folder else Path()
         self._checkpoints = Checkpoints(home, parts.config.checkpoint_every, *marks)
-        self._held = claimed(self._folder, parts.config, resume)
+        self._held = self._group.together(lambda: claimed(self._folder, parts.config, resume))
         self._going_on = self._held is not None
         self._lines: list[Line] = []
         self._before, self._start, self._warned = 0.0, time.perf_counter(), False
@@ -97,7 +101,7 @@ class Run:
 
     def finish(self) -> dict[str, Any]:
         """Do all rounds that are left and return the summary; Ctrl-C ends it after a round, with a checkpoint."""
-        with interrupts() as asked:
+        with interrupts(told=self._group.first) as asked:
             try:
                 for _ in self._session(asked):
                     pass
@@ -123,18 +127,24 @@ class Run:
             if folder and self._going_on and self._lengthened:
                 change(folder, parts, Fitted(parts.work, state, memory))
                 self._held = parts.config.rounds
-            if folder and self._going_on and folder.finished and state.round == parts.config.rounds:
-                self._lines = standing.lines
+            done = bool(folder and self._going_on and folder.finished and state.round == parts.config.rounds)
+            opened = done, state, standing.lines, self._paced
+            done, state, lines, self._paced = self._group.share(opened)  # one process reads, all walk the same course
+            memory = RankMemory.of(memory, self._group)
+            if done:
+                self._lines = lines
                 self._read(state, memory)
                 return
             self._shown.begin(parts.algorithm.title, parts.config.rounds, state.round)
             self._loggers.open(lambda: self._facts(state.round))
-            yield from self._rounds(state, memory, standing.lines, asked)
+            yield from self._rounds(state, memory, lines, asked)
         except Unwritten as error:
             raise Unwritten(f"{error}; {folder.hint}" if folder else str(error)) from None
-        except FedchordError:
+        except FedchordError as error:
             if folder and not self._going_on and not self._lines:
                 folder.discard()
+            elif isinstance(error, Lost):
+                raise Lost(f"{error}; {self._left()}") from None
             raise
         finally:
             self._going_on = True  # what comes next goes on from here
@@ -185,7 +195,7 @@ class Run:
             for result in self._guarded(parts.rounds(pool, state, memory), Fitted(parts.work, state, memory)):
                 last = self._done(result, pool)
                 yield last
-                if asked() and last.round < plan.rounds:
+                if last.round < plan.rounds and self._group.any(asked()):
                     raise self._stop(last)
             self._end(last, Fitted(parts.work, state, memory), pool)
         finally:
@@ -194,7 +204,7 @@ class Run:
     def _opened(self, latest: int | None) -> tuple[ServerState, ClientMemory]:
         """Where the run begins: at its start, or at its newest checkpoint of a round up to `latest`."""
         work = self.parts.work
-        if self._reached is not None and self._folder is None:  # iterated before, and nothing was written
+        if self._reached is not None and not self.parts.config.out:  # iterated before, and nothing was written
             return self._reached
         memory = ClientMemory(device=work.task.device)
         found = self._checkpoints.load(memory, latest) if self._folder and self._going_on else None
@@ -228,14 +238,21 @@ class Run:
         if last or (self._every > 0 and result.round % self._every == 0):
             fitted, choice = self.parts.chosen(Fitted.of(result), pool)
             evaluation, made = self.parts.measured(fitted, pool, last)
-        if self._folder and self._checkpoints.due(result.round, rounds):
-            self._checkpoints.save(result.state, result.memory)
+        if self._checkpoints.due(result.round, rounds):
+            self._save(result)
         plain = {part.name: getattr(result, part.name) for part in fields(RoundResult)}
         done = Round(**plain, evaluation=evaluation, samples=made, choice=choice)
         self._reached = result.state, result.memory
         self._write(done)
         self._warn(done)
         return done
+
+    def _save(self, done: RoundResult) -> None:
+        """Write a checkpoint, if the run has a folder; in a job by one process, of what all keep."""
+        if self.parts.config.out:
+            done.memory.collect()
+        if self._folder:
+            self._checkpoints.save(done.state, done.memory)
 
     def _warn(self, done: Round) -> None:
         """The first alarm of a rule that makes samples."""
@@ -276,9 +293,8 @@ class Run:
 
     def _read(self, state: ServerState, memory: ClientMemory) -> None:
         """The results of a run that is finished already."""
-        assert self._folder is not None
-        self._say(f"{self._folder.path} is finished; nothing was changed")
-        self.summary = self._folder.read_summary()
+        self._say(f"{self.parts.config.out} is finished; nothing was changed")
+        self.summary = self._group.share(self._folder.read_summary() if self._folder else {})
         self.fitted = as_chosen(Fitted(self.parts.work, state, memory), self.summary)
 
     def _guarded(self, results: Iterator[RoundResult], last: Fitted) -> Iterator[RoundResult]:
@@ -320,18 +336,22 @@ class Run:
         """After the round in which Ctrl-C was pressed: keep a checkpoint and say how to go on."""
         folder, config = self._folder, self.parts.config
         where = f"stopped after round {done.round} of {config.rounds}"
+        if self._group.share(folder is not None and done.round not in folder.checkpoint_rounds()):
+            self._save(done)
         if folder is None:
             return self._told(f"{where}; nothing was kept, since the run has no out folder")
-        if done.round not in folder.checkpoint_rounds():
-            self._checkpoints.save(done.state, done.memory)
         return self._told(f"{where}; {folder.hint}")
 
     def _abort(self) -> Stopped:
         """At the second Ctrl-C: say which checkpoint there is."""
+        return self._told(f"stopped at once; {self._left()}")
+
+    def _left(self) -> str:
+        """What there is to go on from."""
         rounds = self._folder.checkpoint_rounds() if self._folder else []
         if self._folder is None or not rounds:
-            return self._told("stopped at once; there is no checkpoint yet")
-        return self._told(f"stopped at once; the last checkpoint is of round {rounds[-1]}; {self._folder.hint}")
+            return "there is no checkpoint yet"
+        return f"the last checkpoint is of round {rounds[-1]}; {self._folder.hint}"
 
     def _told(self, line: str) -> Stopped:
         self._shown.end()

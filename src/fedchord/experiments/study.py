@@ -195,6 +195,9 @@ def run(
     require(not reason, "out", f"{out} cannot be written ({reason})")
     waiting = [job for job in jobs if not job.is_done(out)]
     outcome = Outcome(len(jobs), skipped=len(jobs) - len(waiting))
+    from fedchord.engine.group import started
+
+    require(started() < 2, "study", "runs of a study cannot share a job of torchrun; start it without")
     _record(study_plan, out)
     try:
         for place, job in enumerate(waiting, 1 + outcome.skipped):
