@@ -49,6 +49,7 @@ WORDS = {
     "rng": "random numbers as functions of a key",
     "check": "the wording of all mistakes",
     "files": "writing whole or not at all",
+    "safe": "text and archives within limits",
     "notebook": "tables and pictures as HTML",
     "paths": "where data files are looked for",
 }

@@ -8,13 +8,20 @@ line and exits with code 2.
 from __future__ import annotations
 
 import difflib
-import math
+import re
+import sys
 import warnings
 from collections.abc import Iterable
 
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
 
 class FedchordError(ValueError):
-    """A mistake in the user's input, told in one line."""
+    """A mistake in the user's input, told in one line: what breaks lines or moves a cursor, as names in a file may,
+    becomes a space."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_UNSEEN.sub(" ", message))
 
 
 class RowsMissing(FedchordError):
@@ -47,7 +54,7 @@ def require(condition: bool, owner: str, message: str) -> None:
 
 def number(owner: str, name: str, value: object) -> float:
     """A finite real number (not a bool)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise fail(owner, f"{name} must be a finite number, got {value!r}")
     return float(value)
 

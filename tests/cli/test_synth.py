@@ -133,7 +133,7 @@ def test_if_energies_diverge_the_last_good_set_is_kept(tmp_path, monkeypatch):
             if result.round == 2:
                 raise FedchordError("Langevin: the energies diverged in round 3")
 
-    monkeypatch.setattr(session, "rounds_of", broken)
+    monkeypatch.setattr("fedchord.experiments.parts.rounds_of", broken)
     told: list[str] = []
     config = RunConfig.from_pairs([*SETTINGS, "eval_every=0", f"out={tmp_path / 'a'}"])
     with pytest.raises(FedchordError, match="diverged in round 3"):

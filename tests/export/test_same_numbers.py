@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 
 from fedchord.check import FedchordWarning
 from fedchord.data.augment import Pictures
+from fedchord.engine.executors import one_thread
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.predict import as_csv, predict_file
 from fedchord.experiments.run import execute
@@ -140,7 +141,8 @@ def test_the_same_columns_and_numbers(tmp_path: Path, monkeypatch: pytest.Monkey
     """Every case by both ways; all folders in one process, since most of its time goes into importing torch."""
     monkeypatch.chdir(tmp_path)
     write_data(tmp_path)
-    ours = [_ours(case, number) for number, case in enumerate(CASES.values())]
+    with one_thread():
+        ours = [_ours(case, number) for number, case in enumerate(CASES.values())]
     run_predict(
         [(tmp_path / f"e{n}", tmp_path / case.rows, tmp_path / f"o{n}") for n, case in enumerate(CASES.values())]
     )

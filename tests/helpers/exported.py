@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,10 @@ assert not [name for name in sys.modules if name.startswith("fedchord.")]
 
 
 def run_predict(jobs: list[tuple[Path, Path, Path]]) -> None:
-    """Run predict.py of several folders, one after another in one process of its own: (folder, rows, out)."""
-    told = json.dumps([[str(part) for part in job] for job in jobs])
-    done = subprocess.run([sys.executable, "-I", "-c", SCRIPT, told], capture_output=True, text=True, timeout=300)
+    """Run predict.py of several folders, one after another in one process of its own: (folder, rows, out).
+
+    It has one thread: how a convolution is shared out among threads changes its last digits."""
+    told, alone = json.dumps([[str(part) for part in job] for job in jobs]), os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-I", "-c", SCRIPT, told]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=alone)
     assert done.returncode == 0, done.stderr

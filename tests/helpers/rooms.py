@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "fedchord"
 
 LEVELS: list[tuple[str, ...]] = [
     ("check", "notebook", "paths", "rng"),
-    ("files", "plugins"),
+    ("files", "plugins", "safe"),
     ("tensors", "confusion"),
     ("regression",),
     ("metrics",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import csv
 import json
 import os
 from collections import Counter
@@ -14,6 +15,7 @@ import pytest
 
 import fedchord
 from fedchord.experiments.config import RunConfig
+from fedchord.report import formats
 from fedchord.thesis import cells, claims, results, studies
 from fedchord.thesis.cells import Cell, Kept, State
 from fedchord.thesis.results import Result
@@ -144,6 +146,8 @@ def test_a_cell_is_full_with_the_settings_and_seeds_of_the_thesis() -> None:
     found = cells.state(berka, Kept(three))
     assert (found.state, found.seeds, found.verdict) == ("full", 3, "derived")
     assert found.value == pytest.approx(92.0) and found.spread == pytest.approx(1.0)  # 0.91, 0.92, 0.93: std over seeds
+    more = [*three, *kept(berka, verdict="derived", mean=0.5, seed=9)[:1]]
+    assert cells.state(berka, Kept(more)).value == pytest.approx(92.0)  # all planned seeds are there: no other counts
     two = cells.state(berka, Kept(three[:2]))
     assert (two.state, two.less) == ("reduced", ("2 of 3 seeds",))
 
@@ -227,7 +231,13 @@ def test_the_repository_s_results_can_be_read_and_counted() -> None:
     rows = {str(row[0]): [int(str(cell)) for cell in row[1:5]] for row in overview(found).rows}
     assert rows["all"] == [799, counted["full"], counted["reduced"], counted["none"]]
     assert rows["all"][0] == sum(rows[table][0] for table in studies.TABLES)
-    assert len(listing(found, "2_table3").rows) == 66
+    shown = listing(found, "2_table3")
+    assert len(shown.rows) == 66
+    for line in formats.render(shown, "csv").splitlines()[1:]:
+        row = next(csv.reader([line]))
+        ours, gap, state = row[5], row[7], row[8]
+        assert (state == "none") == (ours == "") == (gap == ""), line
+        assert not ours or float(gap) == pytest.approx(float(ours) - float(row[3]), abs=0.011)
     assert len(claim_table(found).rows) == len(claims.claims())
     for result in found.results:
         job_hash = result.path.stem.rpartition("_")[2]

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as packed
 from torch import Tensor
 
-from fedchord.check import fail
+from fedchord.check import FedchordError, fail, require
 from fedchord.core.inputs import Block, Inputs
 from fedchord.data.augment import Pictures
 from fedchord.data.features import Feature
@@ -26,10 +26,13 @@ from fedchord.data.federation import Federation
 from fedchord.data.ragged import Ragged
 from fedchord.data.scaling import Scaling
 from fedchord.files import written
+from fedchord.safe import json_of
 from fedchord.tensors import Tensors
 
 OUTLINE = "data.safetensors"
 FORMAT = 1
+MOST = 1 << 28
+"""The most rows that an outline may tell of."""
 _PARTS = ("train", "validation", "test")
 
 
@@ -91,22 +94,24 @@ def load(path: Path) -> Federation:
     """The outline that a file holds."""
     try:
         with safe_open(path, framework="pt") as stored:
-            told = json.loads((stored.metadata() or {})["fedchord"])
+            told = json_of((stored.metadata() or {})["fedchord"])
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118, it is no dict
-        if told["format"] != FORMAT:
-            raise fail(str(path), f"is of another version of fedchord (format {told['format']})")
-        return _made(told, tensors)
+        if told["format"] == FORMAT:
+            return _made(told, tensors)
     except FileNotFoundError:
         raise fail(str(path), "no such file") from None
-    except (OSError, SafetensorError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+    except FedchordError as error:
+        raise fail(str(path), f"is damaged ({error})") from None
+    except (OSError, SafetensorError, KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise fail(str(path), f"is damaged ({type(error).__name__})") from None
+    raise fail(str(path), f"is of another version of fedchord (format {told['format']!r})")
 
 
 def _made(told: Mapping[str, Any], tensors: Tensors) -> Federation:
     columns = {
         name: torch.empty(0, *shape, dtype=getattr(torch, kind)) for name, (kind, shape) in told["columns"].items()
     }
-    train, validation, test = (_numbered(tensors[f"{part}.sizes"]) for part in _PARTS)
+    train, validation, test = (_numbered(_sizes(tensors[f"{part}.sizes"])) for part in _PARTS)
     scaling = None
     if "scaling.mean" in tensors:
         scaling = Scaling(*(tensors[f"scaling.{name}"] for name in ("scaled", "mean", "std", "pooled")))
@@ -133,6 +138,13 @@ def _made(told: Mapping[str, Any], tensors: Tensors) -> Federation:
     blocks = made.blocks if told["inputs"]["observed"] else ()
     inputs = Inputs(made.shape, made.classes, low, high, blocks, told["inputs"]["observed"])
     return replace(made, declared=inputs)
+
+
+def _sizes(found: Tensor) -> Tensor:
+    """Numbers of rows that somebody can have: memory is taken for each."""
+    good = found.ndim == 1 and found.dtype == torch.int64 and bool(((found >= 0) & (found <= MOST)).all())
+    require(good and int(found.sum()) <= MOST, "outline", f"sizes must be numbers of rows, at most {MOST} in all")
+    return found
 
 
 def _numbered(sizes: Tensor) -> Ragged:

@@ -10,6 +10,7 @@ before it is used, and that is said. The manifest says whose it is, by two marks
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,13 +19,15 @@ from typing import Any
 
 import torch
 
-from fedchord.check import FedchordError
+from fedchord.check import FedchordError, require, whole
 from fedchord.core.rules import ServerState
 from fedchord.engine.layout import LAYOUT
 from fedchord.engine.memory import ClientMemory, file_digest, load_tensors, save_tensors
 from fedchord.files import write_text, written
+from fedchord.safe import json_of
 
 KEEP = 2
+_FILE = re.compile(r"client-\d+-round-\d+\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -109,10 +112,10 @@ def add_course(folder: Path, fingerprint: str, course: str) -> None:
     """Give the checkpoints of a run its course, where an earlier version wrote them without one."""
     for path in _rounds(folder):
         try:
-            manifest = json.loads((path / "manifest.json").read_text())
+            manifest = json_of((path / "manifest.json").read_text())
         except (OSError, ValueError):
             continue  # whoever reads it next says what is wrong
-        if manifest.get("fingerprint") == fingerprint and "course" not in manifest:
+        if isinstance(manifest, dict) and manifest.get("fingerprint") == fingerprint and "course" not in manifest:
             write_text(path / "manifest.json", json.dumps(manifest | {"course": course}))
 
 
@@ -126,11 +129,20 @@ def _rounds(folder: Path) -> list[Path]:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        manifest = json.loads((path / "manifest.json").read_text())
+        manifest = json_of((path / "manifest.json").read_text())
         known = {name: manifest[name] for name in ("round", "fingerprint", "state", "memory")}
+        whole("checkpoint", "round", known["round"])
+        known["memory"] = {str(int(client)): _named(*entry) for client, entry in known["memory"].items()}
         return known | {"course": manifest.get("course", "")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise FedchordError(f"checkpoint: {path / 'manifest.json'} is missing or damaged") from error
+
+
+def _named(name: str, digest: str) -> tuple[str, str]:
+    """The file of a client, which lies in the folder of the others."""
+    if not _FILE.fullmatch(name):
+        raise ValueError(f"{name} is no client's file")
+    return name, digest
 
 
 def _referred(paths: list[Path]) -> set[str]:
@@ -154,8 +166,9 @@ def _load(path: Path, memory: ClientMemory, fingerprint: str | None, course: str
     groups: dict[str, dict[str, torch.Tensor]] = {"broadcast": {}, "mixing": {}, "server": {}, "sums": {}}
     for name, tensor in flat.items():
         group, _, key = name.partition("/")
-        if key:
+        if key and group in groups:
             groups[group][key] = tensor
+    require("visits" in flat and flat["visits"].ndim == 1, "checkpoint", f"{file} is damaged")
     memory.restore(path.parent / "memory", manifest["memory"])
     memory.keep(_referred(_rounds(path.parent)))  # until the next one is whole, these are what there is to go on from
     parts = groups["broadcast"], groups["mixing"], groups["server"]

@@ -7,9 +7,8 @@ Python with objects of its own is read like any other; only who builds the run a
 from __future__ import annotations
 
 import glob
-import json
 import math
-import tomllib
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from fedchord.check import FedchordError
 from fedchord.engine.layout import LAYOUT
 from fedchord.experiments.columns import SAMPLES
+from fedchord.safe import json_of, toml_of
 
 CONFIG, ROUNDS, SUMMARY, CHECKPOINTS = "config.toml", "rounds.jsonl", "summary.json", "checkpoints"
 
@@ -101,7 +101,7 @@ def read_config(folder: Path) -> Run:
     if not (folder / CONFIG).exists():
         raise FedchordError(f"{folder}: not a run folder (it has no {CONFIG})")
     try:
-        run = Run(folder, tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")))
+        run = Run(folder, toml_of((folder / CONFIG).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         raise FedchordError(f"{folder}: {CONFIG} is damaged") from None
     if not (folder / SUMMARY).exists():
@@ -142,7 +142,8 @@ def _summary(folder: Path) -> dict[str, Any] | None:
     summary = _json(folder / SUMMARY) or {}
     metrics, clients = summary.get("metrics"), summary.get("per_client", {})
     whole = isinstance(metrics, dict) and all(isinstance(values, dict) for values in metrics.values())
-    return summary if whole and isinstance(clients, dict) else None
+    whole = whole and isinstance(clients, dict) and _is_number(summary.get("rounds", 0))
+    return summary if whole else None
 
 
 def check_layout(folder: Path) -> None:
@@ -174,7 +175,7 @@ def _check_layout(folder: Path, written: dict[str, Any]) -> None:
 def _json(path: Path) -> dict[str, Any] | None:
     """What a JSON file holds; None if it cannot be read."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json_of(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
@@ -183,7 +184,7 @@ def _json(path: Path) -> dict[str, Any] | None:
 def maker(folder: Path) -> str:
     """Who made the run of a folder: "python" (its objects cannot be made from its settings), "served", or ""."""
     try:
-        found = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        found = toml_of((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""  # whoever reads it next says what is wrong
     return str(found.get("made", ""))
@@ -244,7 +245,8 @@ def _counted(line: Line) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, float) or (whole and abs(value) <= sys.float_info.max)
 
 
 def _lines(path: Path) -> list[Line | None]:
@@ -256,7 +258,7 @@ def _lines(path: Path) -> list[Line | None]:
 
 def _line(text: str) -> Line | None:
     try:
-        line = json.loads(text)
+        line = json_of(text)
     except ValueError:
         return None
     whole = isinstance(line, dict) and type(line.get("round")) is int and line["round"] > 0

@@ -15,6 +15,7 @@ from fedchord.check import FedchordError, fail, require
 from fedchord.data.features import Column, Feature, Place, encode, words_of
 from fedchord.data.federation import Federation
 from fedchord.data.formats.csv_file import read_csv
+from fedchord.data.formats.npz import read_arrays
 from fedchord.data.formats.pictures import SUFFIXES, paths_of, read_pictures
 from fedchord.data.formats.texts import LENGTH, tokens
 from fedchord.data.labels import answers
@@ -64,10 +65,9 @@ def labelled(found: Asked, owner: str, label: str) -> Tensor:
 
 def _arrays(federation: Federation, path: Path) -> Asked:
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in ("x", "y", "client") if key in stored}
-    except Exception:
-        raise fail(str(path), "is not a readable .npz file of plain arrays") from None
+        arrays = read_arrays(path, ("x", "y", "client"))
+    except ValueError as error:
+        raise fail(str(path), f"is not a readable .npz file of plain arrays ({error})") from None
     require("x" in arrays, str(path), "array x is missing")
     rows = rows_of(federation, arrays["x"], str(path))
     table = {"y": np.asarray(arrays["y"]).reshape(len(rows), -1)[:, 0]} if "y" in arrays else {}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedchord.check import FedchordError, require
+from fedchord.safe import TEXT, toml_of
 
 Scalar = str | int | float | bool
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?|\.\d)\d*([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 def parse_pairs(pairs: Iterable[str], words: Iterable[str] = ()) -> dict[str, Scalar]:
@@ -49,8 +49,8 @@ def split_values(text: str) -> list[str]:
 def parse_value(text: str, word: bool = False) -> Scalar:
     """A TOML scalar, a number written like .5, or the text itself; a `word` stays text unless it is a TOML string."""
     try:
-        found = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        found = toml_of(f"value = {text}")
+    except ValueError:
         found = {}
     value = found.get("value") if len(found) == 1 else None
     if isinstance(value, str) or (isinstance(value, Scalar) and not word):
@@ -62,14 +62,14 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file."""
     try:
         with open(path, "rb") as handle:
-            return tomllib.load(handle)
+            return toml_of(handle.read(TEXT + 1))
     except FileNotFoundError:
         raise FedchordError(f"{path}: no such file") from None
     except OSError as error:
         raise FedchordError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise FedchordError(f"{path}: is not a text file in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         hint = '; dotted names go in quotes: "method.mu" = 0.1' if "overwrite" in str(error) else ""
         raise FedchordError(f"{path}: is not valid TOML: {error}{hint}") from None
 

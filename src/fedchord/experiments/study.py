@@ -20,6 +20,7 @@ from fedchord.experiments.settings import parse_pairs
 from fedchord.experiments.study_file import BOTH, Keys, Study, load, parse, seeds_of
 from fedchord.experiments.study_rows import located
 from fedchord.files import blocked, write_text
+from fedchord.safe import json_of
 
 if TYPE_CHECKING:
     from fedchord.experiments.progress import Progress
@@ -273,7 +274,7 @@ def _record(study_plan: Plan, out: Path) -> None:
 def recorded(out: Path) -> tuple[str | None, list[str]]:
     """The scale and the changes of the last run into a folder."""
     try:
-        record = json.loads((out / RECORD).read_text(encoding="utf-8"))
+        record = json_of((out / RECORD).read_text(encoding="utf-8"))
         return record["scale"] or None, [f"{key}={written(value)}" for key, value in record["changes"].items()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None, []

@@ -21,6 +21,7 @@ from fedchord.export.network import network
 from fedchord.export.preprocessing import ROWS, Told, preprocessing
 from fedchord.export.to_onnx import BATCHES, write_onnx
 from fedchord.files import written
+from fedchord.safe import json_of
 
 FACTS = "run.json"
 STANDALONE = "fedchord.export.standalone"
@@ -44,7 +45,7 @@ def refused(place: Path, replace: bool) -> str:
 def _files(place: Path) -> set[str] | None:
     """The names at the top of an earlier export; None if it is none."""
     try:
-        told = json.loads((place / FACTS).read_text(encoding="utf-8"))
+        told = json_of((place / FACTS).read_text(encoding="utf-8"))
         return {name.partition("/")[0] for name in told["files"]} | {FACTS} if told["export"] == FORMAT else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

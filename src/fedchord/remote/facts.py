@@ -23,6 +23,7 @@ from fedchord.experiments.config import RunConfig
 from fedchord.files import write_text
 from fedchord.remote.rows import class_words, config_of, one_client, read_rows
 from fedchord.remote.settings import Party
+from fedchord.safe import json_of
 
 FORMAT = 1
 FACTS = "facts.json"
@@ -117,7 +118,7 @@ def facts_of(party: Party, settings: Mapping[str, Any] | None = None, share: Col
 def read_facts(path: Path) -> Facts:
     """The facts of a file."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        told = json_of(path.read_text(encoding="utf-8"))
         require(told.pop("format") == FORMAT, str(path), "is of another version of fedchord")
         features = told.pop("features")
         return Facts(

@@ -17,6 +17,7 @@ from pathlib import Path
 from fedchord.check import fail, require
 from fedchord.engine.memory import load_tensors, save_tensors
 from fedchord.files import made_folder, write_text
+from fedchord.safe import json_of
 from fedchord.tensors import Tensors
 
 VERSIONS = 3
@@ -46,7 +47,7 @@ class Versions:
         if not path.is_file():
             return {}, False
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json_of(path.read_text(encoding="utf-8"))
             return {int(round): list(marks) for round, marks in found["taken"].items()}, bool(found["dropped"])
         except (OSError, ValueError, KeyError, AttributeError, TypeError):
             raise fail(OWNER, f"{path} is damaged") from None
@@ -105,5 +106,9 @@ class Versions:
         """The last broadcast, the round after which it was sent, and the client's round that had been counted."""
         path = self.folder / "model.json"
         require(path.is_file(), OWNER, f"{self.folder} holds no model yet; it comes with the first evaluation")
-        told = json.loads(path.read_text(encoding="utf-8"))
-        return load_tensors(self.folder / "model.safetensors"), int(told["round"]), int(told["counted"])
+        try:
+            told = json_of(path.read_text(encoding="utf-8"))
+            round, counted = int(told["round"]), int(told["counted"])
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+            raise fail(OWNER, f"{path} is damaged") from None
+        return load_tensors(self.folder / "model.safetensors"), round, counted

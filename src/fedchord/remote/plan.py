@@ -24,6 +24,7 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.reading import NOWHERE
 from fedchord.experiments.settings import flatten
 from fedchord.metrics import check_kind
+from fedchord.safe import json_of
 
 FORMAT = 1
 ABOUT_ROWS = (keys.Data, keys.Split, keys.Newcomers, keys.Synthetic, keys.Weathered)
@@ -89,7 +90,7 @@ class Plan:
     def read(text: str, known: Federation) -> Plan:
         """The plan that a text holds, with its outline, which must be the very one."""
         try:
-            told = json.loads(text)
+            told = json_of(text)
             version, settings, mark, fingerprint = (
                 told[name] for name in ("version", "settings", "outline", "fingerprint")
             )

@@ -9,6 +9,7 @@ from safetensors.torch import load, save
 
 from fedchord.check import FedchordError
 from fedchord.remote.parcel import Parcel
+from fedchord.safe import json_of
 
 
 def encode(parcel: Parcel) -> tuple[bytes, str]:
@@ -20,7 +21,7 @@ def encode(parcel: Parcel) -> tuple[bytes, str]:
 def decode(tensors: bytes, facts: str) -> Parcel:
     """What `encode` made; damage is one line."""
     try:
-        told = json.loads(facts)
+        told = json_of(facts)
         if not isinstance(told, dict):
             raise ValueError("facts are not a table")
         return Parcel(load(tensors), told)

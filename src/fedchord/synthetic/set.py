@@ -5,8 +5,6 @@ The rows are ordered class by class, class 0 first, and every class has as many 
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from fedchord.check import fail, require, whole
 from fedchord.core.objective import Batch
 from fedchord.core.rules import SamplesRule
 from fedchord.data.federation import Federation
+from fedchord.data.formats.npz import read_arrays
 from fedchord.evaluation.fitted import Fitted
 from fedchord.files import written
 
@@ -31,18 +30,6 @@ SLACK = 1e-5
 """How far a value may lie outside the declared range (a share of it) by rounding."""
 NEAR = 0.1
 """How much (a share of it) two ranges of numbers may differ that were read off training rows."""
-
-UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    zipfile.BadZipFile,
-    zlib.error,
-    AttributeError,
-    TypeError,
-    NotImplementedError,
-)
-"""What numpy raises for files that are damaged or no .npz files."""
 
 Bound = float | Tensor
 """An end of a range: one number, or one per feature."""
@@ -177,10 +164,9 @@ def load(path: str | Path) -> SyntheticSet:
     file = Path(path)
     require(file.is_file(), OWNER, f"{path}: no such file")
     try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in ("x", "y", "low", "high", "classes") if key in stored}
-    except UNREADABLE:
-        raise fail(OWNER, f"{path} is not a readable .npz file of plain arrays") from None
+        arrays = read_arrays(file, ("x", "y", "low", "high", "classes"))
+    except ValueError as error:
+        raise fail(OWNER, f"{path} is not a readable .npz file of plain arrays ({error})") from None
     for needed in ("x", "y"):
         require(needed in arrays, OWNER, f"{path} has no array {needed}")
     numbers = {name: _numbers(str(path), name, array) for name, array in arrays.items()}

@@ -176,6 +176,8 @@ def _nearness(one: State) -> tuple[bool, float, int]:
 
 def _judge(cell: Cell, results: Sequence[Result]) -> State:
     jobs = _jobs(cell.table, "thesis")[cell.key]
+    planned = [result for result in results if result.seed in {job.seed for job in jobs}]
+    results = planned if len(planned) == len(jobs) else results  # other seeds do not count beside all of the planned
     verdict = results[0].verdict
     less = differences(results[0].config, jobs[0].config, cell.left_out)
     if verdict not in WHOLE:

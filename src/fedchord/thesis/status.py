@@ -35,7 +35,7 @@ class Status:
         used = {id(result) for found in self.states.values() for result in found.results}
         older: dict[str, int] = {}
         for result in self.results:
-            if not result.is_current:
+            if not result.is_current and not result.copied:
                 older[result.version] = older.get(result.version, 0) + 1
         notes = [f"{path}: {why}; thesis run makes it again" for path, why in self.wrong.items()]
         notes += [
@@ -45,8 +45,10 @@ class Status:
         ]
         copied = [result.copied for result in self.results if result.copied]
         if copied:
+            pages = ", ".join(sorted(set(copied)))
             notes.append(
-                f"{len(copied)} results are numbers of {', '.join(sorted(set(copied)))}, without those by client"
+                f"{len(copied)} results are numbers of {pages}: nothing by client, no version, and the verdict on the "
+                "data is that of the copies when they were taken over"
             )
         rest = sum(id(result) not in used for result in self.results)
         if rest:
@@ -97,7 +99,7 @@ def listing(status: Status, table: str) -> Table:
     rows = [_row(cell, one) for cell, one in status.of(table).items()]
     name = studies.ALIASES.get(table, table)
     notes = [f"a cell's runs: {command(name, 'METHOD', 'SETTING')}", *status.notes()]
-    numbers = ("thesis", "ours", "difference")
+    numbers = ("thesis", "ours")
     return Table(tuple(Head(one, numbers=one in numbers) for one in heads), tuple(rows), tuple(notes))
 
 

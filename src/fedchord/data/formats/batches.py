@@ -6,8 +6,11 @@ refuses all others, so a file from an unknown place cannot do more than fail to 
 
 from __future__ import annotations
 
+import io
 import pickle
+import pickletools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,29 +19,48 @@ from numpy.typing import NDArray
 
 from fedchord.check import FedchordError, fail, require
 
-# NumPy's own rebuilding function: it moved between modules, so it is taken from an array instead of imported.
-_rebuild: Any = np.empty(0).__reduce__()[0]
-# What stands for numpy.ndarray in a pickle. The class itself could be called with a buffer of false pointers.
-_ARRAY = object()
+_ORDERS = {"<": "<", ">": ">", "|": "=", "=": "="}
 
 
-def _array(kind: object, shape: tuple[int, ...], code: bytes | str) -> Any:
-    if kind is not _ARRAY:
-        raise pickle.UnpicklingError("an array of an unknown kind")
-    return _rebuild(np.ndarray, (0,), b"b")
+class _Type:
+    """What stands for a dtype in a pickle: NumPy's own takes a state by which numbers become pointers."""
+
+    __slots__ = ("code", "order")
+
+    def __init__(self, code: bytes | str, *rest: object) -> None:
+        text = code.decode("latin1") if isinstance(code, bytes) else str(code)
+        if not re.fullmatch(r"[<>|=]?[biuf][1248]", text):
+            raise pickle.UnpicklingError(f"an array of {text!r}")
+        self.code, self.order = text.lstrip("<>|="), _ORDERS.get(text[0], "=")
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        order = state[1].decode("latin1") if isinstance(state[1], bytes) else str(state[1])
+        self.order = _ORDERS[order]
 
 
-def _dtype(code: bytes | str, *rest: object) -> np.dtype[Any]:
-    text = code.decode("latin1") if isinstance(code, bytes) else str(code)
-    if not re.fullmatch(r"[<>|=]?[biuf][1248]", text):
-        raise pickle.UnpicklingError(f"an array of {text!r}")
-    return np.dtype(text)
+class _Array:
+    """What stands for an array in a pickle; the array is made of its bytes, as far as they are there."""
+
+    __slots__ = ("found",)
+
+    def __init__(self, *rest: object) -> None:
+        self.found: NDArray[Any] = np.empty(0)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, turned, data = state
+        self.fill(data, kind, shape, "F" if turned else "C")
+
+    def fill(self, data: bytes | str, kind: _Type, shape: tuple[int, ...], order: Any) -> _Array:
+        if not isinstance(kind, _Type):
+            raise pickle.UnpicklingError("an array of an unknown type")
+        held = data.encode("latin1") if isinstance(data, str) else data
+        flat = np.frombuffer(held, dtype=np.dtype(kind.order + kind.code))
+        self.found = flat.reshape(shape, order="F" if order == "F" else "C")
+        return self
 
 
-def _buffer(data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], order: str) -> Any:
-    if not isinstance(dtype, np.dtype):
-        raise pickle.UnpicklingError("an array of an unknown type")
-    return np.frombuffer(data, dtype=dtype).reshape(shape, order="F" if order == "F" else "C")
+def _buffer(data: bytes, kind: _Type, shape: tuple[int, ...], order: str) -> _Array:
+    return _Array().fill(data, kind, shape, order)
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
@@ -49,16 +71,31 @@ def _empty_bytes() -> bytes:
     return b""
 
 
-_ALLOWED: dict[str, Any] = {
-    "numpy.core.multiarray._reconstruct": _array,
-    "numpy._core.multiarray._reconstruct": _array,
-    "numpy.core.numeric._frombuffer": _buffer,
-    "numpy._core.numeric._frombuffer": _buffer,
-    "numpy.ndarray": _ARRAY,
-    "numpy.dtype": _dtype,
-    "_codecs.encode": _encode,
-    "__builtin__.bytes": _empty_bytes,
-    "builtins.bytes": _empty_bytes,
+class _Made:
+    """A function that a pickle may call and cannot change."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+
+    def __call__(self, *given: Any) -> Any:
+        return self._make(*given)
+
+    def __setstate__(self, state: object) -> None:
+        raise pickle.UnpicklingError("a change of code")
+
+
+_ALLOWED = {
+    "numpy.core.multiarray._reconstruct": _Made(_Array),
+    "numpy._core.multiarray._reconstruct": _Made(_Array),
+    "numpy.core.numeric._frombuffer": _Made(_buffer),
+    "numpy._core.numeric._frombuffer": _Made(_buffer),
+    "numpy.ndarray": _Made(_Array),
+    "numpy.dtype": _Made(_Type),
+    "_codecs.encode": _Made(_encode),
+    "__builtin__.bytes": _Made(_empty_bytes),
+    "builtins.bytes": _Made(_empty_bytes),
 }
 
 
@@ -78,18 +115,29 @@ class _Reader(pickle.Unpickler):
         return known
 
 
+def _check_places(data: bytes) -> None:
+    """Refuse a pickle that numbers what it remembers beyond its own length: memory is taken for all numbers below."""
+    for operation, place, _ in pickletools.genops(data):
+        if "PUT" in operation.name and isinstance(place, int) and place > len(data):
+            raise pickle.UnpicklingError(f"place {place} in a file of {len(data)} bytes")
+
+
 def read_batch(owner: str, path: Path) -> dict[str, Any]:
     """The dict in a batch file, its keys as text whether they were stored as bytes or not."""
     try:
-        with path.open("rb") as stream:
-            batch = _Reader(owner, path, stream).load()
+        data = path.read_bytes()
+        _check_places(data)
+        batch = _Reader(owner, path, io.BytesIO(data)).load()
     except FedchordError:
         raise
     except Exception as error:  # a damaged pickle raises almost anything
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise fail(owner, f"{path} is damaged: expected a pickled batch, got {reason}") from None
     require(isinstance(batch, dict), owner, f"{path} holds a {type(batch).__name__}, expected a dict")
-    return {key.decode("latin1") if isinstance(key, bytes) else str(key): value for key, value in batch.items()}
+    plain = {key: value.found if isinstance(value, _Array) else value for key, value in batch.items()}
+    odd = [key for key in plain if not isinstance(key, bytes | str)]
+    require(not odd, owner, f"{path} is damaged: its entries must have names")
+    return {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in plain.items()}
 
 
 def read_images(owner: str, path: Path, label: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

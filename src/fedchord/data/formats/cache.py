@@ -27,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedchord.check import FedchordError, fail, require
+from fedchord.safe import json_of
 from fedchord.tensors import Tensors
 
 FORMAT = 1
@@ -149,7 +150,7 @@ def _make(owner: str, folder: Path, build: Callable[[Writer], dict[str, Any]], m
 def _open(folder: Path) -> tuple[Tensors, dict[str, Any]] | None:
     """A whole cache, or None."""
     try:
-        meta = json.loads((folder / "meta.json").read_text())
+        meta = json_of((folder / "meta.json").read_text())
         rows, columns, facts = meta["rows"], meta["columns"], meta["facts"]
         tensors: Tensors = {}
         for name, kind in columns.items():
@@ -201,7 +202,7 @@ def _cache_state(root: Path, folder: Path) -> str:
     if _open(folder) is None:
         return "damaged"
     try:
-        made_from = json.loads((folder / "inputs.json").read_text())
+        made_from = json_of((folder / "inputs.json").read_text())
         roots = {root, Path(made_from["root"])}
         digests = {_found_digest(base, made_from["inputs"], made_from["options"]) for base in roots}
     except FileNotFoundError:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedchord.check import fail, require
+from fedchord.safe import RATIO, SMALL, check_growth
 
 _TYPES: dict[int, np.dtype[Any]] = {8: np.dtype("u1"), 12: np.dtype(">i4")}
 
@@ -43,9 +44,13 @@ def _unpacked(owner: str, path: Path) -> bytes:
     if path.suffix != ".gz":
         return path.read_bytes()
     try:
+        packed = path.stat().st_size
+        most = max(SMALL, RATIO * packed)
         with gzip.open(path, "rb") as stream:
-            return stream.read()
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            data = stream.read(most + 1)
+        check_growth(packed, len(data))
+        return data
+    except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
         raise fail(owner, f"{path} is damaged: expected a gzip file, got {error}") from None
 
 

@@ -8,7 +8,6 @@ leave it. Clients are the users, in sorted order. The parts are LEAF's own split
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from fedchord.check import fail, require
 from fedchord.data.federation import DataSet
 from fedchord.data.formats.cache import Writer, cached, progress
 from fedchord.data.source import Source
+from fedchord.safe import json_of
 
 HOME = "https://github.com/TalwalkarLab/leaf"
 CODES = {"train": 0, "val": 1, "test": 2}
@@ -50,7 +50,7 @@ def part_files(source: Source, root: Path, part: str) -> list[Path]:
 def read_users(owner: str, path: Path) -> Iterator[tuple[str, list[Any], list[Any]]]:
     """The users of one file with their x and y, as they stand there."""
     try:
-        held = json.loads(path.read_bytes())
+        held = json_of(path.read_bytes())
     except (ValueError, RecursionError) as error:  # not json, or not text
         raise fail(owner, f"{path} is damaged: expected a LEAF json file, got {error}") from None
     require(isinstance(held, dict), owner, f"{path} holds a {type(held).__name__}, expected a dict")

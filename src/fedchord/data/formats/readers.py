@@ -18,6 +18,7 @@ from fedchord.data import labels as classed
 from fedchord.data.features import Feature, as_column
 from fedchord.data.federation import DataSet
 from fedchord.data.formats.csv_file import read_csv
+from fedchord.data.formats.npz import array_names, read_arrays
 from fedchord.data.sources.medmnist import read_medmnist
 from fedchord.data.table import SCALES, from_table
 from fedchord.data.validate import check_data
@@ -117,12 +118,9 @@ def from_npz(
     file = _existing(path)
     owner = name or file.stem
     try:
-        # opened here, because NumPy leaves a damaged file open
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in ("x", "y", "client") if key in stored}
-            found = list(stored)
-    except Exception as error:  # a damaged archive raises almost anything, and so does an absurd shape
-        raise fail(file.name, f"is not a readable .npz file of plain arrays ({_reason(error)})") from None
+        found, arrays = array_names(file), read_arrays(file, ("x", "y", "client"))
+    except ValueError as error:
+        raise fail(file.name, f"is not a readable .npz file of plain arrays ({error})") from None
     if "train_images" in found and not arrays:
         return read_medmnist(file, name)
     for needed in ("x", "y"):
@@ -273,9 +271,3 @@ def _existing(path: str | Path) -> Path:
     file = Path(path)
     require(file.is_file(), str(path), "no such file")
     return file
-
-
-def _reason(error: Exception) -> str:
-    if "allow_pickle" in str(error):  # NumPy's advice would run whatever a file holds
-        return "it is none, or it holds Python objects, which are never loaded"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import lzma
 import shutil
+import struct
 import sys
 import tarfile
 import tempfile
@@ -19,10 +20,11 @@ from dataclasses import replace as with_changed
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from fedchord.check import fail, require
+from fedchord.check import FedchordError, fail, require
 from fedchord.data.official.facts import Download, Facts
 from fedchord.data.official.verify import OFFICIAL, REPACKED, state_of
 from fedchord.files import made_folder, renamed
+from fedchord.safe import check_growth
 
 STAGE = ".downloads"
 TIMEOUT = 60.0
@@ -34,6 +36,9 @@ _DAMAGE = (
     lzma.LZMAError,
     RuntimeError,
     NotImplementedError,
+    ValueError,
+    IndexError,
+    struct.error,
 )
 
 
@@ -193,14 +198,19 @@ def place_archive(owner: str, archive: Path, item: Download, root: Path) -> None
 def unpack(owner: str, archive: Path, folder: Path) -> None:
     """The plain files of a tar or zip archive; a name that leads outside the folder and a link are refused."""
     folder.mkdir(parents=True)
-    count = 0
+    count, size, packed = 0, 0, archive.stat().st_size
     try:
         for name, stream in _members(owner, archive):
             target = folder.joinpath(*_inside(owner, archive, name))
             target.parent.mkdir(parents=True, exist_ok=True)
             with stream, target.open("wb") as file:
-                shutil.copyfileobj(stream, file, 1 << 20)
+                while part := stream.read(1 << 20):
+                    size += len(part)
+                    check_growth(packed, size)
+                    file.write(part)
             count += 1
+    except FedchordError:
+        raise
     except _DAMAGE as error:
         raise fail(owner, f"{archive.name} is damaged: {_reason(error)}") from None
     except OSError as error:

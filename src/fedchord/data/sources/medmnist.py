@@ -26,6 +26,7 @@ from torch import Tensor
 
 from fedchord.check import fail, require
 from fedchord.data.federation import DataSet
+from fedchord.data.formats.npz import array_names, read_arrays
 from fedchord.data.formats.table import md5
 from fedchord.data.source import Source
 from fedchord.tensors import Tensors
@@ -115,13 +116,11 @@ def _arrays(owner: str, file: Path) -> dict[str, NDArray[Any]]:
     require(file.is_file(), owner, f"{file}: no such file")
     needed = [f"{part}_{what}" for part in PARTS for what in ("images", "labels")]
     try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            found = list(stored)
-            missing = [key for key in needed if key not in found]
-            arrays = {} if missing else {key: stored[key] for key in needed}
-    except Exception as error:  # a damaged archive raises almost anything, and so does an absurd shape
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise fail(owner, f"{file} is damaged: expected an .npz file of plain arrays, got {reason}") from None
+        found = array_names(file)
+        missing = [key for key in needed if key not in found]
+        arrays = {} if missing else read_arrays(file, needed)
+    except ValueError as error:
+        raise fail(owner, f"{file} is damaged: expected an .npz file of plain arrays, got {error}") from None
     require(not missing, owner, f"{file} has no array {', '.join(missing)} (arrays: {', '.join(found)})")
     return arrays
 

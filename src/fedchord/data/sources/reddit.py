@@ -20,7 +20,6 @@ asked for. The thesis has 817 clients with 97,961 rows (119.90 on average, std 2
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from functools import partial
 from itertools import chain
@@ -34,6 +33,7 @@ from fedchord.check import fail, require
 from fedchord.data.federation import DataSet
 from fedchord.data.formats.leaf import HOME, Encode, part_files, places, read_leaf, read_users
 from fedchord.data.source import Source
+from fedchord.safe import json_of
 
 SPECIAL = ("<PAD>", "<UNK>", "<BOS>", "<EOS>")
 SIZE, LENGTH, UNKNOWN = 10000, 10, 1
@@ -102,7 +102,7 @@ def _file(source: Source, root: Path) -> Path | None:
 
 def _stored(name: str, path: Path) -> dict[str, int]:
     try:
-        held = json.loads(path.read_bytes())
+        held = json_of(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise fail(name, f"{path} is damaged: expected a json file, got {error}") from None
     words = held.get("vocab") if isinstance(held, dict) else None
