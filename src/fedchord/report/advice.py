@@ -24,7 +24,7 @@ RISING = 0.005
 """A metric that gains more in the last quarter of the rounds, in every seed, is still rising."""
 LONGER = 5
 """How many times the rounds of the pilots a run has whose curve is still rising."""
-REFERENCE = {POWER: UNIFORM, ONLINE: UNIFORM}
+REFERENCE = {LOCAL: CHOSEN, POWER: UNIFORM, ONLINE: UNIFORM}
 """What a pilot is compared with, where that is not FedAvg."""
 
 
@@ -81,12 +81,11 @@ class Judged:
 def advise(found: Sequence[Piloted], base: RunConfig, asked: Sequence[str]) -> Advice:
     """The advice; `asked` are the settings as they were given, for the command."""
     judged = Judged(found)
+    alone, bound = judged.gain(CHOSEN, LOCAL), judged.gain(CENTRAL, CHOSEN)
     tuned = judged.gain(TUNED, FEDAVG)
-    shared = FEDAVG if tuned.sign < 0 else CHOSEN
-    alone, bound = judged.gain(shared, LOCAL), judged.gain(CENTRAL, shared)
     weights, told, rule = _weights(judged)
     rising = judged.rising(FEDAVG)
-    sentences = (_federate(judged, shared, alone, bound), _own(judged, tuned), told)
+    sentences = (_federate(judged, alone, bound), _own(judged, tuned), told)
     pairs, label = _settings(alone, tuned, rule, judged.pilots[ONLINE].pilot.config.method)
     rounds = base.rounds * (LONGER if rising else 1)
     kept = [pair for pair in asked if pair.partition("=")[0] not in ("rounds", "seed", "eval_every")]
@@ -101,9 +100,8 @@ def advise(found: Sequence[Piloted], base: RunConfig, asked: Sequence[str]) -> A
     return Advice(sentences, cost, shlex.join(command), alone.sign, tuned.sign, weights, rising)
 
 
-def _federate(judged: Judged, shared: str, alone: Gain, bound: Gain) -> str:
-    models = "models chosen together" if shared == CHOSEN else shared
-    what = f"{models} less clients that learn alone: {judged.words(alone)}"
+def _federate(judged: Judged, alone: Gain, bound: Gain) -> str:
+    what = f"models chosen together less clients that learn alone: {judged.words(alone)}"
     first = {1: "Federating pays", -1: "Federating does not pay", 0: "Cannot tell whether federating pays"}[alone.sign]
     rest = {1: "would be better still", -1: "would be worse", 0: "may be no better"}[bound.sign]
     return f"{first} ({what}); one model of all rows in one place {rest} ({judged.words(bound)})."
