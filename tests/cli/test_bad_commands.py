@@ -184,7 +184,7 @@ run ../in/FILE -> run: '../in/FILE' is not a setting; write key=value, for examp
 run data=../in/nan.csv -> nan.csv: client is missing at line 5, got ''
 run data=../in/nan.npz -> nan: client is missing at row 3, got 'nan'
 run data=../in/empty.csv -> empty.csv: client is missing at line 5, got ''
-run data=../in/obj.npz -> obj.npz: is not a readable .npz file of plain arrays (it is none, or
+run data=../in/obj.npz -> obj.npz: is not a readable .npz file of plain arrays (it holds Python objects
 run data=../in/one.csv -> one: no client has test rows; clients need two rows or more
 run data=../in/few.csv cohort=4 -> run: cohort must be at most the number of clients, 3, got 4
 run data=../in/few.csv split=pathological clients=90 -> Pathological: 90 clients need at least 180 rows, got 30
@@ -192,7 +192,7 @@ run data=../in/words.csv -> Pathological: 20 clients need at least 40 rows, got 
 run data=../in/nolabel.csv -> unknown column of nolabel.csv 'label'
 run data=../in/header.csv -> header.csv: data have no rows
 run data=../in/zero.csv -> zero.csv: is empty; a header line was expected
-run data=../in/broken.npz -> broken.npz: is not a readable .npz file of plain arrays (it is none, or
+run data=../in/broken.npz -> broken.npz: is not a readable .npz file of plain arrays (File is not a zip file)
 resume -> Missing argument 'FOLDER'; see fedchord resume --help
 resume runs/a -> runs/a: no such folder
 resume . -> .: has no config.toml, so it holds no run

@@ -23,6 +23,23 @@ SENTENCES = [
         {"kind": "newcomers", "clients": 2, "of": 8},
         "newcomers: 2 of 8 clients were kept out of training",
     ),
+    ({"kind": "central", "rows": 40}, "central: every round, one client trained on the 40 training rows of all"),
+    (
+        {"kind": "average", "rounds": 5},
+        "average: the global model that is deployed is the mean of the models of the last 5 rounds",
+    ),
+    (
+        {"kind": "average", "rounds": 1},
+        "average: the global model that is deployed is the model of the last round",
+    ),
+    (
+        {"kind": "choice", "at": 0.5, "epochs": 1, "rows": 90},
+        "choice of all clients, by 90 rows held out of training: lambda 0.5 and 1 epoch before use",
+    ),
+    (
+        {"kind": "choice", "at": None, "epochs": 5, "rows": 90},
+        "choice of all clients, by 90 rows held out of training: 5 epochs before use",
+    ),
     ({"kind": "no-line", "method": "fedavg"}, "fedavg has one model: sweep.lambdas has no effect"),
     (
         {"kind": "unvalidated", "clients": 1, "of": 3},

@@ -110,7 +110,7 @@ class Witness(SamplesRule):
     def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
         x, counts = visit.shared["x"], trained["counts"]
         means = trained["sums"] / counts.clamp_min(1)[:, None]
-        held = slice(None) if visit.task.traced else counts.nonzero()[:, 0]  # of other classes nothing is sent
+        held = visit.task.some(counts > 0)  # of other classes nothing is sent
         slope, apart = torch.zeros_like(x), torch.zeros_like(counts)
         for network in range(self.networks):
             pulled, square = self._slope(trained, visit, network, x[held], means[network][held])

@@ -181,6 +181,11 @@ class Task:
             self._module.train(False)
             return self._applied(batch)
 
+    def some(self, wanted: Tensor) -> Tensor | slice:
+        """The places where `wanted` is true, to save work elsewhere; all of them in a traced run, where no shape may
+        depend on a value."""
+        return slice(None) if self.traced else wanted.nonzero()[:, 0]
+
     def features(self, theta: Tensor, buffers: Tensor, batch: Batch) -> Tensor:
         """What the module's layer `head` is given, one vector per row, in evaluation mode; differentiable in theta and
         in the batch. Of a module without other layers these are the rows themselves."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fedchord.core.objective import PLAIN
 from fedchord.core.round import Plan
 from fedchord.core.rules import Algorithm, ServerState
 from fedchord.core.task import Task
@@ -193,7 +194,8 @@ class Parts:
         if self.algorithm.outcome == "samples":
             return None
         known = self.task.objective.metrics
-        beside = tuple(name for name in BESIDE if name in known and name != metric)
+        plain = self.task.objective.losses in PLAIN  # of other objectives scores and labels do not tell the loss
+        beside = tuple(name for name in BESIDE if name in known and name != metric and (plain or name != "loss"))
         return sweep(fitted, metric or headline(known), self.config.lambdas(), executor, beside)
 
     def welcomed(self, fitted: Fitted, executor: Executor | None = None) -> Welcome | None:

@@ -63,6 +63,10 @@ def _buffer(data: bytes, kind: _Type, shape: tuple[int, ...], order: str) -> _Ar
     return _Array().fill(data, kind, shape, order)
 
 
+def _direct(*given: object) -> _Array:
+    raise pickle.UnpicklingError("an array over a buffer of its own")
+
+
 def _encode(text: str, encoding: str = "latin1") -> bytes:
     return text.encode("latin1")
 
@@ -91,7 +95,7 @@ _ALLOWED = {
     "numpy._core.multiarray._reconstruct": _Made(_Array),
     "numpy.core.numeric._frombuffer": _Made(_buffer),
     "numpy._core.numeric._frombuffer": _Made(_buffer),
-    "numpy.ndarray": _Made(_Array),
+    "numpy.ndarray": _Made(_direct),  # named by every array, called by none
     "numpy.dtype": _Made(_Type),
     "_codecs.encode": _Made(_encode),
     "__builtin__.bytes": _Made(_empty_bytes),
