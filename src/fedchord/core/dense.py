@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from fedchord.core import fused
 from fedchord.tensors import Layout
 
 Pair = tuple[Tensor, Tensor, Tensor | None]
@@ -103,7 +104,7 @@ class Dense:
 
     def grad(self, theta: Tensor, x: Tensor, y: Tensor, live: Tensor | None, out: Tensor) -> Tensor:
         """The gradient at theta on one batch, written into `out`; `live` marks the rows that count."""
-        with torch._C._InferenceMode(True):  # less bookkeeping in each of these small operations
+        with fused.inference(True):  # less bookkeeping in each of these small operations
             pulls = self.toward(y, y.shape[0])
             if live is not None:
                 pulls = pulls * (live * (y.shape[0] / live.sum())).unsqueeze(1)
@@ -121,8 +122,8 @@ class Dense:
         if self._binary:  # one logit s stands for the two (0, s)
             error = torch.addcmul(toward[:, 1:], scores.sigmoid_(), toward.sum(1, keepdim=True), value=-1)
         else:
-            logs = torch._log_softmax(scores, 1, False)
-            error = torch._log_softmax_backward_data(toward, logs, 1, logs.dtype)
+            logs = fused.log_softmax(scores, 1, False)
+            error = fused.log_softmax_back(toward, logs, 1, logs.dtype)
         for index in range(len(layers) - 1, -1, -1):
             slope, _, shift = slopes[index]
             turned = error.t()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
+from fedchord.core import fused
 from fedchord.core.rules import Phase
 from fedchord.core.stream import ClientStream, Stream
 from fedchord.core.task import Task
@@ -30,7 +29,7 @@ def descend(
     decay, size = optimiser.training.weight_decay, stream.batch
     values, slopes, velocities = [theta], [slope], list(memory.values())
     gradient, follow = task.dense.slopes, optimiser.descend
-    with torch._C._InferenceMode(True):
+    with fused.inference(True):
         for block in stream.blocks(index, phase):
             x, toward = block["x"].flatten(1), task.dense.toward(block["y"], size)
             for rows, pulls in zip(x.unsafe_split(size), toward.unsafe_split(size), strict=True):  # split, fewer calls

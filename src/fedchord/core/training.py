@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedchord import check
+from fedchord.core import fused
 from fedchord.core.rules import Slope
 from fedchord.core.task import Task
 from fedchord.tensors import Tensors
@@ -150,7 +151,7 @@ class LocalOptimiser:
 
         `velocities` is empty without momentum.
         """
-        torch._fused_sgd_(
+        fused.sgd(
             values,
             slopes,
             velocities,
@@ -176,7 +177,7 @@ class LocalOptimiser:
             trained[name] = trained[name] - self.lr * mean / (spread + t.eps)
             return
         slopes, lists = self._lists(slope, **{name: trained[name], first: memory[first], second: memory[second]})
-        torch._fused_adam_(
+        fused.adam(
             lists[name],
             slopes,
             lists[first],
