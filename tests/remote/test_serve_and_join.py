@@ -31,7 +31,7 @@ def test_a_dry_run_lists_all_that_would_leave_and_leaves_nothing_behind(tmp_path
     assert "  metric/top1: float64 (1,), 8 bytes" in lines and lines[-1] == "nothing was sent"
     names = {line.split(":")[0].strip() for line in lines if line.startswith("  ") and line.endswith(" bytes")}
     metrics = {name for name in names if name.startswith("metric/")}
-    assert names - metrics == {"mix/theta", "carry/buffers", "counts", "test/top1"}
+    assert names - metrics == {"mix/theta", "carry/buffers", "counts", "test/top1", "test/top5", "test/loss"}
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -34,6 +34,13 @@ BESIDE = ("top1", "top5", "loss")
 """Metrics that a sweep along lambda measures beside the headline, for tables that show them at their best lambda."""
 
 
+def beside(task: Task, metric: str) -> tuple[str, ...]:
+    """Those of `BESIDE` that are measured with a metric; of an objective of its own scores do not tell the loss."""
+    plain = task.objective.losses in PLAIN
+    known = [name for name in BESIDE if name in task.objective.metrics and (plain or name != "loss")]
+    return tuple(name for name in known if name != metric)
+
+
 class Settings(Protocol):
     """What a run reads of its settings: those of the command (`RunConfig`), or of objects in Python (`OwnConfig`)."""
 
@@ -193,10 +200,8 @@ class Parts:
         """A metric (the headline) along lambda, for methods with two models, and those of `BESIDE` with it."""
         if self.algorithm.outcome == "samples":
             return None
-        known = self.task.objective.metrics
-        plain = self.task.objective.losses in PLAIN  # of other objectives scores and labels do not tell the loss
-        beside = tuple(name for name in BESIDE if name in known and name != metric and (plain or name != "loss"))
-        return sweep(fitted, metric or headline(known), self.config.lambdas(), executor, beside)
+        chosen = metric or headline(self.task.objective.metrics)
+        return sweep(fitted, chosen, self.config.lambdas(), executor, beside(self.task, chosen))
 
     def welcomed(self, fitted: Fitted, executor: Executor | None = None) -> Welcome | None:
         """What the newcomers measure with the last model, if there are any."""

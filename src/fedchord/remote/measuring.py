@@ -17,6 +17,7 @@ from fedchord.engine.executors import Executor
 from fedchord.evaluation.evaluate import Evaluation, Measured, Scored, Summary, merged, summed_up
 from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.sweep import Sweep, merged_lines, tables_of
+from fedchord.experiments.parts import beside
 from fedchord.remote.asking import OWNER, Asking
 from fedchord.remote.checking import check_size, check_tensors
 from fedchord.remote.parcel import Parcel
@@ -110,22 +111,25 @@ def _nothing(fitted: Fitted, split: str, names: tuple[str, ...], able: int) -> E
 
 
 def swept(asking: Asking, fitted: Fitted, metric: str, lambdas: tuple[float, ...]) -> Sweep | None:
-    """A metric along every client's line, of those who may tell it."""
-    federation = fitted.work.federation
-    wanted = tables_of(federation, metric)
+    """A metric along every client's line, of those who may tell it, and others where everyone tells them."""
+    federation, also = fitted.work.federation, beside(fitted.work.task, metric)
+    wanted, needed = (tables_of(federation, metric, names) for names in (also, ()))
     row = torch.zeros(1, len(lambdas), dtype=torch.float64)
     expected = {f"{split}/{name}": row for split, names in wanted.items() for name in names}
 
     def check(parcel: Parcel) -> None:
         check_size(parcel, num_bytes(expected), OWNER)
-        optional = frozenset() if parcel.tensors else frozenset(expected)
+        must = {f"{split}/{name}" for split, names in needed.items() for name in names} if parcel.tensors else set()
+        optional = frozenset(expected.keys() - must)
         check_tensors(parcel.tensors, expected, OWNER, finite=False, optional=optional)
 
     here = [client for client in fitted.clients() if client in asking.transport.clients()]
     replies, _ = asking.ask("sweep", fitted.state.broadcast, fitted.state, here, check, len(here))
     told = {client: parcel for client, parcel in replies.items() if parcel.tensors}
+    also = tuple(name for name in also if all(f"test/{name}" in parcel.tensors for parcel in told.values()))
+    wanted = tables_of(federation, metric, also)
     parts = [([bool(parcel.facts.get("two_ended"))], _tables(parcel, wanted)) for parcel in told.values()]
-    return merged_lines(federation, metric, lambdas, list(told), parts) if parts else None
+    return merged_lines(federation, metric, lambdas, list(told), parts, also) if parts else None
 
 
 def _tables(parcel: Parcel, wanted: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, Tensor]]:

@@ -20,7 +20,7 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.evaluation.evaluate import Measured, checked, measured, scored
 from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.sweep import measured_lines, tables_of
-from fedchord.experiments.parts import headline
+from fedchord.experiments.parts import beside, headline
 from fedchord.remote import noise
 from fedchord.remote.audit import IN, OUT, Audit
 from fedchord.remote.checking import check_marks, check_size, check_tensors, fits, number, signed, whole
@@ -120,11 +120,18 @@ class Node:
 
     def _line(self) -> Tensors:
         """What a sweep would send; nothing where the owner does not let all of it go."""
-        wanted = tables_of(self.plan.outline, headline(self.work.task.objective.metrics))
-        names = {name for split in wanted.values() for name in split}
         row = torch.zeros(1, len(self.plan.config.lambdas()), dtype=torch.float64)
-        allowed = set(self.limits.metric(names)) == names
-        return {f"{split}/{name}": row for split, part in wanted.items() for name in part} if allowed else {}
+        return {f"{split}/{name}": row for split, part in self._wanted.items() for name in part}
+
+    @cached_property
+    def _wanted(self) -> dict[str, tuple[str, ...]]:
+        """What a sweep measures, by split: the headline with what chooses lambda, if the owner lets all of it go, and
+        of what stands beside it as much as may."""
+        metric = headline(self.work.task.objective.metrics)
+        needed = {name for part in tables_of(self.plan.outline, metric).values() for name in part}
+        if set(self.limits.metric(needed)) != needed:
+            return {}
+        return tables_of(self.plan.outline, metric, tuple(self.limits.metric(beside(self.work.task, metric))))
 
     @cached_property
     def _template(self) -> Tensors:
@@ -265,10 +272,9 @@ class Node:
         """The client's metric along its line, by split."""
         fitted, _ = self._state(parcel)
         round = fitted.state.round
-        wanted = tables_of(self.plan.outline, headline(self.work.task.objective.metrics))
-        if not self._line() or not self._rows("test"):
+        if not self._wanted or not self._rows("test"):
             return Parcel(facts=signed(self.plan, round=round))
-        ended, tables = measured_lines(fitted, [self.client], self.plan.config.lambdas(), wanted)
+        ended, tables = measured_lines(fitted, [self.client], self.plan.config.lambdas(), self._wanted)
         sent = {f"{split}/{name}": table.double() for split, part in tables.items() for name, table in part.items()}
         return Parcel(sent, signed(self.plan, round=round, two_ended=ended[0]))
 
