@@ -4,15 +4,19 @@ import gzip
 import os
 import pickle
 import struct
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from fedchord.check import FedchordError
 from fedchord.data import SOURCES, Dirichlet, Natural, data_root, federate, load, status
+from fedchord.data.sources import digits
 
 
 def idx(array: np.ndarray, kind: int) -> bytes:
@@ -283,6 +287,29 @@ def test_digits_are_embedded():
     assert (data.columns["x"].min(), data.columns["x"].max()) == (0, 1)
     assert Counter(data.columns["y"].tolist())[0] == 178
     assert data.origin.endswith("1797 rows, the official number.")
+
+
+def test_digits_are_those_of_scikit_learn():
+    data, theirs = load("digits", "/nowhere"), load_digits()
+    assert torch.equal(data.columns["x"].squeeze(1), torch.from_numpy(theirs.images).float() / 16)
+    assert data.columns["y"].tolist() == theirs.target.tolist()
+
+
+def test_a_run_on_digits_loads_no_scikit_learn_scipy_or_matplotlib():
+    code = (
+        "import atexit, sys; from fedchord.cli import main;"
+        "heavy = ('sklearn', 'scipy', 'matplotlib', 'pandas', 'flwr');"
+        "atexit.register(lambda: print([name for name in heavy if name in sys.modules]));"
+        "sys.argv = ['fedchord', 'run', 'data=digits', 'method=fedavg', 'rounds=1']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_digits_without_scikit_learn(monkeypatch):
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    with pytest.raises(FedchordError, match="pip install scikit-learn"):
+        load("digits", "/nowhere")
 
 
 def test_records_agree_with_their_names():
