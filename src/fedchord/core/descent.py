@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedchord.core import fused
+from fedchord.core import clock, fused
 from fedchord.core.rules import Phase
 from fedchord.core.stream import ClientStream, Stream
 from fedchord.core.task import Task
@@ -28,9 +28,9 @@ def descend(
     theta, slope = trained["theta"], task.scratch(trained["theta"])
     decay, size = optimiser.training.weight_decay, stream.batch
     values, slopes, velocities = [theta], [slope], list(memory.values())
-    gradient, follow = task.dense.slopes, optimiser.descend
+    gradient, follow = clock.timed(clock.MODEL, task.dense.slopes), optimiser.descend
     with fused.inference(True):
-        for block in stream.blocks(index, phase):
+        for block in clock.over(clock.DATA, stream.blocks(index, phase)):
             x, toward = block["x"].flatten(1), task.dense.toward(block["y"], size)
             for rows, pulls in zip(x.unsafe_split(size), toward.unsafe_split(size), strict=True):  # split, fewer calls
                 gradient(theta, rows, pulls, slope)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedchord import rng
+from fedchord.core import clock
 from fedchord.core.descent import descend
 from fedchord.core.objective import Batch
 from fedchord.core.rules import ClientRule, Phase, RoundInfo, Upload, Visit
@@ -75,7 +76,7 @@ def local_round(
     phases = rule.phases(visit)
     steps = sum(stream.steps(phase) for phase in phases)
     visit = Visit(task, shared, own, info, client, stream.size, steps)
-    loss = data_loss(task, rule.received(visit), stream) if needs_loss else None
+    loss = clock.timed(clock.MODEL, data_loss)(task, rule.received(visit), stream) if needs_loss else None
     trained = train(rule, training, visit, stream, phases, key)
     upload, kept = rule.finish(trained, visit)
     for guard in guards:
@@ -94,9 +95,10 @@ def train(
         memory = optimiser.init(trained, phase.moves)
         if has_default_steps(rule) and descend(visit.task, phase, optimiser, trained, memory, stream, index):
             continue
-        for t, batch in enumerate(stream.batches(index, phase)):
+        step = clock.timed(clock.MODEL, rule.step)
+        for t, batch in enumerate(clock.over(clock.DATA, stream.batches(index, phase))):
             before = trained, memory
-            trained, memory = rule.step(trained, memory, visit, batch, rng.fold(visit.key, t), optimiser)
+            trained, memory = step(trained, memory, visit, batch, rng.fold(visit.key, t), optimiser)
             if visit.task.traced:
                 trained, memory = (_keep(batch["live"], *pair) for pair in zip((trained, memory), before, strict=True))
     return trained

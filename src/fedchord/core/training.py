@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedchord import check
-from fedchord.core import fused
+from fedchord.core import clock, fused
 from fedchord.core.rules import Slope
 from fedchord.core.task import Task
 from fedchord.tensors import Tensors
@@ -72,6 +72,8 @@ class LocalOptimiser:
     def __init__(self, training: Training, lr: float, task: Task) -> None:
         self.training, self.lr, self._task = training, lr, task
         self._split: dict[str, tuple[Tensor, list[Tensor]]] = {}
+        self._fused_sgd = clock.timed(clock.UPDATE, fused.sgd)
+        self._fused_adam = clock.timed(clock.UPDATE, fused.adam)
         self.kept: dict[str, object] = {}
         """What a rule's own step keeps for the length of a visit, such as views of the vectors."""
 
@@ -151,7 +153,7 @@ class LocalOptimiser:
 
         `velocities` is empty without momentum.
         """
-        fused.sgd(
+        self._fused_sgd(
             values,
             slopes,
             velocities,
@@ -177,7 +179,7 @@ class LocalOptimiser:
             trained[name] = trained[name] - self.lr * mean / (spread + t.eps)
             return
         slopes, lists = self._lists(slope, **{name: trained[name], first: memory[first], second: memory[second]})
-        fused.adam(
+        self._fused_adam(
             lists[name],
             slopes,
             lists[first],

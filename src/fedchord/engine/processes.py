@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fedchord.check import FedchordError
+from fedchord.core import clock
 from fedchord.core.round import Results
 from fedchord.core.rules import RoundInfo
 from fedchord.engine.executors import Arena, Found, Item, keep_freed_memory, one_by_one, one_thread
@@ -65,7 +66,9 @@ class Processes:
             pipe.send((info, ids, order, fresh))
         try:
             with one_thread():
-                self._collect(self._take_part(info, ids, order, fresh))
+                problem = self._take_part(info, ids, order, fresh)
+                with clock.span(clock.WAITING):
+                    self._collect(problem)
         except BaseException:  # nobody waits for this round any more
             for worker in self._workers:
                 worker.kill()
@@ -92,11 +95,14 @@ class Processes:
                 if pipe is None:
                     continue
                 try:
-                    problem = pipe.recv() or problem
+                    wrong, seen = pipe.recv()
+                    problem = wrong or problem
                 except (EOFError, OSError):
                     code = waiting[pipe].exitcode
                     raise RuntimeError(f"a worker process ended (exit code {code}); is memory short?") from None
                 del waiting[pipe]
+                if seen and (watched := clock.running()):
+                    watched.add(self._pipes.index(pipe), seen)
         if problem is not None:
             raise problem
 
@@ -107,19 +113,23 @@ class Processes:
             inherited.close()
         torch.set_num_threads(1)
         keep_freed_memory()
+        if watched := clock.running():
+            watched.taken()  # what the parent saw before the fork
         while True:
             try:
                 info, ids, order, fresh = pipe.recv()
             except (EOFError, OSError):
                 return
-            pipe.send(self._take_part(info, ids, order, fresh))
+            problem = self._take_part(info, ids, order, fresh)
+            pipe.send((problem, watched and watched.taken()))
 
     def _take_part(self, info: RoundInfo, ids: list[int], order: list[int], fresh: list[bool]) -> Exception | None:
         """Take clients until none is left, or until something goes wrong."""
         problem: Exception | None = None
-        while problem is None and (taken := self._take()) < len(order):
-            slot = order[taken]
-            problem = self._attempt(slot, ids[slot], fresh[slot], info)
+        with clock.span(clock.OTHER):
+            while problem is None and (taken := self._take()) < len(order):
+                slot = order[taken]
+                problem = self._attempt(slot, ids[slot], fresh[slot], info)
         return problem
 
     def _take(self) -> int:

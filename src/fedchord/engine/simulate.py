@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from fedchord import check, notebook
+from fedchord.core import clock
 from fedchord.core.round import Plan, Results, close_round, open_round, open_run
 from fedchord.core.rules import Algorithm, Mix, ServerState
 from fedchord.core.task import Task
@@ -111,8 +112,9 @@ def rounds_of(
         ids, missing = (asked, {}) if weather is None else _arrived(work.algorithm, plan, weather, state, asked)
         results = runner.run(state.broadcast, ids, info, memory)
         before = state
-        state, mix = close_round(work.algorithm, work.task, state, results, replace(info, cohort=len(ids)))
-        state = added(state, plan)
+        with clock.span(clock.MIXING):
+            state, mix = close_round(work.algorithm, work.task, state, results, replace(info, cohort=len(ids)))
+            state = added(state, plan)
         yield finished(work, before, state, memory, results, mix, len(asked), missing, start)
 
 

@@ -32,7 +32,9 @@ FREE = (*RULES, "client", "model")
 """The keys whose parameters are free: client.x reach the method's client rule, model.x a model of your own."""
 CODE = {"method": "method", "mixing": "mixing", "server": "server", "model": "model", "data": "source"}
 """The keys that can name code of your own or of a package, and the kind of code."""
-INDIFFERENT = frozenset({"out", "executor", "workers", "device", "eval_every", "checkpoint_every", "data.root", "log"})
+INDIFFERENT = frozenset(
+    {"out", "executor", "workers", "device", "eval_every", "checkpoint_every", "data.root", "log", "profile"}
+)
 """Keys that do not change the result."""
 CLIENTS = 20
 """How many clients rows are split to unless it is said."""

@@ -305,6 +305,9 @@ class Execution:
     log: tuple[str, ...] | None = key(
         None, "who is told of every round: tensorboard, loggers of your own, FILE.py:NAME, or none (default: none)"
     )
+    profile: bool | None = key(
+        None, "tell where the time went, and write a trace of it to the run's folder (default: false)"
+    )
 
 
 def key_of(part: Field[Any]) -> str:

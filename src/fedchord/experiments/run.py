@@ -24,6 +24,7 @@ from fedchord.experiments.length import claimed
 from fedchord.experiments.loggers import Logger, made
 from fedchord.experiments.own import OwnConfig
 from fedchord.experiments.parts import Parts
+from fedchord.experiments.profile import profiled
 from fedchord.experiments.progress import Progress, Silent, picked
 from fedchord.experiments.repair import finished
 from fedchord.experiments.session import Report, Run
@@ -134,7 +135,8 @@ def execute(
     if summary is not None:
         return summary
     loggers = made(config.log or (), config.out) if group.first else ()
-    return Run(group.together(lambda: Parts.build(config)), resume, report, progress, loggers).finish()
+    run = Run(group.together(lambda: Parts.build(config)), resume, report, progress, loggers)
+    return profiled(run.finish, config.out if folder else None, say) if config.profile else run.finish()
 
 
 def resume(

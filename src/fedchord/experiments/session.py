@@ -14,6 +14,7 @@ from typing import Any
 
 from fedchord import notebook
 from fedchord.check import FedchordError, Unwritten, require, warn
+from fedchord.core import clock
 from fedchord.core.round import open_run
 from fedchord.core.rules import SamplesRule, ServerState
 from fedchord.engine.checkpoint import Checkpoints, add_course
@@ -192,12 +193,14 @@ class Run:
         try:
             kept = [line for line in logged if line["round"] <= state.round]
             self._take_over(kept, Fitted(parts.work, state, memory), pool)
-            for result in self._guarded(parts.rounds(pool, state, memory), Fitted(parts.work, state, memory)):
+            begun = Fitted(parts.work, state, memory)
+            for result in self._guarded(clock.over(clock.OTHER, parts.rounds(pool, state, memory)), begun):
                 last = self._done(result, pool)
                 yield last
                 if last.round < plan.rounds and self._group.any(asked()):
                     raise self._stop(last)
-            self._end(last, Fitted(parts.work, state, memory), pool)
+            with clock.span(clock.EVALUATION):
+                self._end(last, begun, pool)
         finally:
             pool.close()
 
@@ -236,10 +239,12 @@ class Run:
         rounds, evaluation, made, choice = self.parts.config.rounds, None, None, None
         last = result.round == rounds
         if last or (self._every > 0 and result.round % self._every == 0):
-            fitted, choice = self.parts.chosen(Fitted.of(result), pool)
-            evaluation, made = self.parts.measured(fitted, pool, last)
+            with clock.span(clock.EVALUATION):
+                fitted, choice = self.parts.chosen(Fitted.of(result), pool)
+                evaluation, made = self.parts.measured(fitted, pool, last)
         if self._checkpoints.due(result.round, rounds):
-            self._save(result)
+            with clock.span(clock.WRITING):
+                self._save(result)
         plain = {part.name: getattr(result, part.name) for part in fields(RoundResult)}
         done = Round(**plain, evaluation=evaluation, samples=made, choice=choice)
         self._reached = result.state, result.memory
