@@ -77,3 +77,5 @@ log_softmax = _taken(torch, "_log_softmax", _log_softmax)
 log_softmax_back = _taken(torch, "_log_softmax_backward_data", _log_softmax_back)
 inference = _taken(getattr(torch, "_C", None), "_InferenceMode", torch.inference_mode)
 """Less bookkeeping in each small operation; as a context, `inference(True)`."""
+below_autograd = _taken(getattr(torch, "_C", None), "_AutoDispatchBelowAutograd", torch.no_grad)
+"""The same for operations whose results may meet autograd later; as a context, `below_autograd()`."""
