@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedchord.check import FedchordError
+from fedchord.core.per_client import PerClient
 from fedchord.core.rules import ServerState
 from fedchord.engine import checkpoint
 from fedchord.engine.memory import ClientMemory, save_tensors
@@ -74,7 +75,7 @@ def sample() -> SyntheticSet:
 
 
 def checkpointed(folder: Path) -> None:
-    state = ServerState(1, {"theta": torch.ones(2)}, {}, {}, torch.zeros(1))
+    state = ServerState(1, {"theta": torch.ones(2)}, {}, {}, PerClient.filled(1, 0, torch.int32))
     checkpoint.save(folder, state, ClientMemory(), "mark")
 
 

@@ -192,7 +192,7 @@ def test_local_only_trains_each_client_alone(module):
     for client in results[-1].memory.clients():
         assert torch.allclose(results[-1].memory.get(client)["theta"], vector(own[client]), atol=2e-6)
     protocol = evaluate(Fitted.of(results[-1])).protocol
-    assert protocol["never_sampled"] == int((results[-1].state.visits == 0).sum())
+    assert protocol["never_sampled"] == int((results[-1].state.visits.tensor() == 0).sum())
 
 
 def theta_of(name: str, module: nn.Module, **parameters) -> Tensor:

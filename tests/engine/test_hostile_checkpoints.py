@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fedchord.check import FedchordError
+from fedchord.core.per_client import PerClient
 from fedchord.core.rules import ServerState
 from fedchord.engine.checkpoint import Checkpoints, add_course
 from fedchord.engine.memory import ClientMemory, file_digest, save_tensors
@@ -18,7 +19,7 @@ from fedchord.engine.memory import ClientMemory, file_digest, save_tensors
 def saved(folder: Path) -> tuple[Checkpoints, Path]:
     memory, kept = ClientMemory(), Checkpoints(folder / "checkpoints", 1, "f")
     memory.put(1, {"w": torch.ones(2)}, 1)
-    kept.save(ServerState(2, {"w": torch.zeros(3)}, {}, {}, torch.zeros(2, dtype=torch.int64)), memory)
+    kept.save(ServerState(2, {"w": torch.zeros(3)}, {}, {}, PerClient.filled(2, 0, torch.int64)), memory)
     return kept, folder / "checkpoints" / "round-000002" / "manifest.json"
 
 

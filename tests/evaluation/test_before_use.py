@@ -90,7 +90,7 @@ def test_on_the_way_clients_that_would_first_have_to_train_are_left_out(name, ca
 def test_a_run_trains_them_only_for_its_last_evaluation(name, calls):
     run = fedchord.run(catalog.build(name), Task(two), FEDERATION, eval_every=1, **SETTINGS)
     for done in run:
-        never = int((done.state.visits == 0).sum())
+        never = int((done.state.visits.tensor() == 0).sum())
         last = done.round == SETTINGS["rounds"]
         assert len(calls) == (never if last else 0) and never
         assert done.evaluation.protocol["left_out"] == (0 if last else never)
@@ -162,7 +162,7 @@ def test_tuning_is_asked_before_any_memory_is_made(calls):
 
 def test_a_rule_is_told_who_took_part():
     fitted = opened(Asked())
-    fitted.state.visits[[2, 5]] = 3
+    fitted = replace(fitted, state=replace(fitted.state, visits=fitted.state.visits.replaced([2, 5], 3)))
     rule = fitted.work.algorithm.client
     for client in CLIENTS:
         fitted.tunes(client)

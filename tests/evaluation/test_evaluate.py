@@ -1,5 +1,5 @@
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from torch import nn
 
 from fedchord import catalog
 from fedchord.check import FedchordError
+from fedchord.core.per_client import PerClient
 from fedchord.core.round import Plan, open_run
 from fedchord.core.rules import Algorithm, ClientRule, Deployed
 from fedchord.core.task import Task
@@ -82,7 +83,7 @@ def test_the_protocol_is_written_down():
     last = trained("fedavg")
     protocol = evaluate(Fitted.of(last)).protocol
     assert protocol["split"] == "test" and protocol["clients"] == 5 and protocol["round"] == 5
-    assert protocol["never_sampled"] == int((last.state.visits == 0).sum())
+    assert protocol["never_sampled"] == int((last.state.visits.tensor() == 0).sum())
     assert protocol["deploys"] == {"words": "the global model", "kind": "global"}
     assert "plain mean over evaluated clients" in protocol["mean"]
 
@@ -125,8 +126,7 @@ class Normed(nn.Module):
 
 def test_clients_that_share_theta_but_not_buffers_are_not_thrown_together():
     algorithm, task = Algorithm(OwnStatistics(), BySize(), Step()), Task(Normed)
-    state = open_run(algorithm, task, 5, Plan())
-    state.visits.fill_(1)
+    state = replace(open_run(algorithm, task, 5, Plan()), visits=PerClient.filled(5, 1, torch.int32))
     memory = ClientMemory()
     for client in range(5):
         memory.put(client, {"buffers": state.broadcast["buffers"] + client}, 0)

@@ -49,7 +49,9 @@ def trained(name: str, federation, make=lambda: TwoNN(6, 5, 3), dense: bool = Tr
 def test_every_point_is_the_mixed_model_on_the_clients_rows(name, dense):
     run = trained(name, FEDERATION, dense=dense, **({"warmup": 0.0} if name == "superfed-mm" else {}))
     result = sweep(run.fitted)
-    assert result.clients == tuple(range(6)) and result.two_ended.tolist() == (run.last.state.visits > 0).tolist()
+    assert (
+        result.clients == tuple(range(6)) and result.two_ended.tolist() == (run.last.state.visits.tensor() > 0).tolist()
+    )
     g = run.last.state.broadcast["theta"]
     for client in range(6):
         own = run.last.memory.get(client)
@@ -158,7 +160,7 @@ def test_ties_are_broken_by_the_loss_and_then_by_the_middle():
 def test_statistics_of_a_mixed_model_are_recomputed_on_the_training_rows():
     """Against a module whose BatchNorm averages plainly over the same batches."""
     run = trained("superfed-mm", FEDERATION, Normed, warmup=0.0)
-    client = int(run.last.state.visits.argmax())
+    client = int(run.last.state.visits.tensor().argmax())
     own, g = run.last.memory.get(client)["own"], run.last.state.broadcast["theta"]
     module = Normed()
     torch.nn.utils.vector_to_parameters(0.7 * g + 0.3 * own, module.parameters())
@@ -184,7 +186,7 @@ def test_a_client_without_two_ends_is_measured_with_what_it_deploys(name):
     federation = with_validation()
     run = trained(name, federation, Normed, **({"warmup": 0.0} if name == "superfed-mm" else {}))
     result, evaluation = sweep(run.fitted, metric="loss"), evaluate(run.fitted)
-    never = (run.last.state.visits == 0).nonzero().flatten().tolist()
+    never = (run.last.state.visits.tensor() == 0).nonzero().flatten().tolist()
     assert never and result.two_ended.tolist() == [client not in never for client in range(6)]
     shared = run.last.state.broadcast
     for client in never:

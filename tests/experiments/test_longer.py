@@ -18,6 +18,7 @@ from helpers.federations import make_federation
 import fedchord
 from fedchord import FedchordError, Training
 from fedchord.clients.plain import Plain
+from fedchord.core.per_client import PerClient
 from fedchord.core.rules import Algorithm, ClientRule
 from fedchord.core.task import Task
 from fedchord.engine import checkpoint
@@ -387,7 +388,7 @@ def test_checkpoints_of_a_version_without_courses(tmp_path):
 
 
 def test_the_checkpoint_of_another_run_is_refused_by_both_marks(tmp_path):
-    memory, state = ClientMemory(), fedchord.core.rules.ServerState(1, {}, {}, {}, torch.zeros(2))
+    memory, state = ClientMemory(), fedchord.core.rules.ServerState(1, {}, {}, {}, PerClient.filled(2, 0, torch.int32))
     checkpoint.save(tmp_path, state, memory, "a", "x")
     for marks in (("a", ""), ("a", "x"), ("b", "x"), (None, "")):
         assert checkpoint.load(tmp_path, memory, *marks) is not None

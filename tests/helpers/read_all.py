@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from fedchord.core.per_client import PerClient
 from fedchord.core.rules import ServerState
 from fedchord.data import from_csv, from_npz
 from fedchord.data import outline as outlines
@@ -156,7 +157,7 @@ def _checkpointed(folder: Path) -> None:
     memory = ClientMemory()
     memory.put(1, {"w": torch.ones(2)}, 1)
     weights = {"w": torch.zeros(3)}
-    Checkpoints(folder, 1, "f", "c").save(ServerState(2, weights, {}, {}, torch.zeros(2, dtype=torch.int64)), memory)
+    Checkpoints(folder, 1, "f", "c").save(ServerState(2, weights, {}, {}, PerClient.filled(2, 0, torch.int64)), memory)
 
 
 def _checkpoint_file(name: str) -> Callable[[Path], bytes]:

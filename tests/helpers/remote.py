@@ -81,7 +81,7 @@ def simulated(plan: Plan, federation: Federation = FEDERATION, **more: object):
 def states(state) -> dict[str, torch.Tensor]:
     """All that a server's state holds, by name."""
     flat = {f"{g} {n}": t for g in ("broadcast", "mixing", "server") for n, t in getattr(state, g).items()}
-    return flat | {"visits": state.visits, "counted": state.counted}
+    return flat | {"visits": state.visits.tensor(), "counted": state.counted.tensor()}
 
 
 def assert_same_state(a, b) -> None:

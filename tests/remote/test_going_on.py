@@ -177,7 +177,7 @@ def test_the_simulator_in_the_same_weather_ends_with_the_same_bits(name, weather
     assert_same_state(run.fitted.state, last.state)
     assert_same_memory(transport.nodes, last)
     assert any(missing for _, missing in rounds) and any(len(cohort) < 3 for cohort, _ in rounds)
-    assert last.state.visits.sum() == sum(len(cohort) for cohort, _ in rounds)
+    assert last.state.visits.tensor().sum() == sum(len(cohort) for cohort, _ in rounds)
 
 
 def test_weather_by_rate_is_as_bad_as_it_says():

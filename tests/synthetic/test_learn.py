@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from fedchord import federate, load, rng, run
 from fedchord.check import FedchordError
 from fedchord.core.objective import Batch
+from fedchord.core.per_client import PerClient
 from fedchord.core.rules import SAMPLES, Algorithm, Deployed, Phase, SamplesRule, ServerState
 from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
@@ -226,7 +227,7 @@ def test_an_evaluation_measures_the_classifier_of_the_samples():
     ],
 )
 def test_samples_that_do_not_fit_the_data_are_refused(fields, message):
-    state = ServerState(1, TASK.init(1), {}, {}, torch.ones(4, dtype=torch.int32))
+    state = ServerState(1, TASK.init(1), {}, {}, PerClient.filled(4, 1, torch.int32))
     with pytest.raises(FedchordError, match=message):
         judge(Fitted(Work.of(giver(**fields), TASK, DIGITS), state, ClientMemory()))
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedchord import rng
 from fedchord.check import one_of
 from fedchord.core.objective import Batch
+from fedchord.core.per_client import PerClient
 from fedchord.core.task import Task
 from fedchord.tensors import Tensors
 
@@ -197,16 +198,16 @@ class ServerState:
     broadcast: Tensors
     mixing: Tensors
     server: Tensors
-    visits: Tensor
+    visits: PerClient
     """How often each client has been sampled."""
-    counted: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    counted: PerClient = field(default_factory=lambda: PerClient((), 0))
     """The last round (from 0) of each client that entered the model; -1 before the first."""
     sums: Tensors = field(default_factory=dict)
     """Where global models are averaged: the sums of those of the window so far, in float64, and their `count`."""
 
     def __post_init__(self) -> None:
         if len(self.counted) != len(self.visits):  # not told: nobody's is known
-            object.__setattr__(self, "counted", torch.full((len(self.visits),), -1, dtype=torch.int64))
+            object.__setattr__(self, "counted", PerClient.filled(len(self.visits), -1, torch.int64))
 
     def to(self, device: torch.device) -> ServerState:
         """The state with its broadcast on a device."""

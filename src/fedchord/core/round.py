@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedchord import check, rng
+from fedchord.core.per_client import PerClient
 from fedchord.core.rules import Algorithm, Cohort, Log, Mix, RoundInfo, ServerState, Update
 from fedchord.core.task import Task
 from fedchord.core.training import Training
@@ -98,7 +99,7 @@ def open_run(algorithm: Algorithm, task: Task, num_clients: int, plan: Plan) -> 
     check.require(averaged, "run", f"average is a mean of global models, and {algorithm.title} has none")
     broadcast = algorithm.client.opening(task, rng.key(plan.seed, "model"))
     moving = {name: broadcast[name] for name in algorithm.client.sends if name in broadcast}
-    visits = torch.zeros(num_clients, dtype=torch.int32)
+    visits = PerClient.filled(num_clients, 0, torch.int32)
     return ServerState(0, broadcast, mixing.init(num_clients), algorithm.server.init(moving), visits)
 
 
@@ -134,9 +135,8 @@ def close_round(
 
 def following(state: ServerState, broadcast: Tensors, mixing: Tensors, server: Tensors, ids: Tensor) -> ServerState:
     """The server after a round of some clients: what it broadcasts next and what its rules remember."""
-    visits, counted = state.visits.clone(), state.counted.clone()
-    visits[ids] += 1
-    counted[ids] = state.round
+    took_part: list[int] = ids.tolist()
+    visits, counted = state.visits.added(took_part, 1), state.counted.replaced(took_part, state.round)
     return ServerState(state.round + 1, broadcast, mixing, server, visits, counted, state.sums)
 
 

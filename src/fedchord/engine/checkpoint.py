@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from fedchord.check import FedchordError, require, whole
+from fedchord.core.per_client import PerClient
 from fedchord.core.rules import ServerState
 from fedchord.engine.layout import LAYOUT
 from fedchord.engine.memory import ClientMemory, file_digest, load_tensors, save_tensors
@@ -72,7 +73,8 @@ def save(folder: Path, state: ServerState, memory: ClientMemory, fingerprint: st
     flat = {f"{group}/{key}": tensor for group, part in groups.items() for key, tensor in part.items()}
     with written(folder / name) as partial:
         partial.mkdir()
-        digest = save_tensors(partial / "state.safetensors", flat | {"visits": state.visits, "counted": state.counted})
+        clients = {"visits": state.visits.tensor(), "counted": state.counted.tensor()}
+        digest = save_tensors(partial / "state.safetensors", flat | clients)
         manifest = {
             "layout": LAYOUT,
             "round": state.round,
@@ -173,4 +175,5 @@ def _load(path: Path, memory: ClientMemory, fingerprint: str | None, course: str
     memory.keep(_referred(_rounds(path.parent)))  # until the next one is whole, these are what there is to go on from
     parts = groups["broadcast"], groups["mixing"], groups["server"]
     counted = flat.get("counted", flat["visits"][:0])  # not there in earlier checkpoints
-    return ServerState(manifest["round"], *parts, flat["visits"], counted, groups["sums"])
+    clients = PerClient.of(flat["visits"]), PerClient.of(counted)
+    return ServerState(manifest["round"], *parts, *clients, groups["sums"])

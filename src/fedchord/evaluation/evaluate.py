@@ -148,7 +148,7 @@ def protocol(fitted: Fitted, split: str, evaluated: int) -> dict[str, object]:
         "clients": clients,
         "evaluated": evaluated,
         "without_rows": clients - evaluated,
-        "never_sampled": 0 if fitted.work.central else int((fitted.state.visits == 0).sum()),
+        "never_sampled": 0 if fitted.work.central else int((fitted.state.visits.tensor() == 0).sum()),
         "left_out": 0,
         "global_model": 0,
         "mean": MEAN,

@@ -60,7 +60,7 @@ class Fitted:
 
     def sampled(self, client: int) -> bool:
         """Whether a client has taken part in a round."""
-        return bool(self.state.visits[client] > 0)
+        return self.state.visits[client] > 0
 
     def memory_of(self, client: int) -> Tensors | None:
         """What a client keeps; empty if it keeps nothing, None if it never took part."""

@@ -13,6 +13,7 @@ import torch
 
 from fedchord import check, rng
 from fedchord.clients.finetune import FineTune
+from fedchord.core.per_client import PerClient
 from fedchord.core.rules import Algorithm, Line, shared_model
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
@@ -84,7 +85,7 @@ def welcome(
     """
     check.whole("run", "newcomer_epochs", epochs)
     model, words = newcomer_model(fitted)
-    visits = torch.zeros(newcomers.num_clients, dtype=torch.int32)
+    visits = PerClient.filled(newcomers.num_clients, 0, torch.int32)
     state = replace(fitted.state, broadcast=model, visits=visits)
     received, tuned = (
         evaluate(

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedchord import check
 from fedchord.check import fail, require
 from fedchord.core.objective import Batch
+from fedchord.core.per_client import PerClient
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.data.new_rows import Rows, prepared, rows_of
@@ -150,7 +151,7 @@ def _tuned(fitted: Fitted, rows: Rows, y: Tensor, epochs: int, training: Trainin
         pictures=None,
     )
     model, words = newcomer_model(fitted)
-    state = replace(fitted.state, broadcast=model, visits=torch.zeros(1, dtype=torch.int32))
+    state = replace(fitted.state, broadcast=model, visits=PerClient.filled(1, 0, torch.int32))
     work = Work(plain_tuning(epochs), fitted.work.task, alone, training, fitted.work.seed)
     tuned = Fitted(work, state, ClientMemory()).deployed(0)
     return tuned, f"{words} after {epochs} epoch{'' if epochs == 1 else 's'} on {len(rows)} labelled rows"

@@ -77,7 +77,7 @@ def _data(chosen: Chosen, told: Told) -> Facts:
         "rows": {part: int(federation.part(part).sizes.sum()) for part in ("train", "validation", "test")},
         "train": _sizes(federation.train.sizes, FEW_TRAIN),
         "test": _sizes(federation.test.sizes, FEW_TEST),
-        "never_sampled": int((chosen.fitted.state.visits == 0).sum()),
+        "never_sampled": int((chosen.fitted.state.visits.tensor() == 0).sum()),
         "notes": list(federation.notes),
     }
 
@@ -99,7 +99,7 @@ def _client(chosen: Chosen, summary: Mapping[str, Any] | None) -> Facts:
     return {
         "name": chosen.client,
         "rows": _rows_of(federation, number),
-        "rounds": int(chosen.fitted.state.visits[number]),
+        "rounds": chosen.fitted.state.visits[number],
         "metrics": None if summary is None else _of_client(summary["per_client"], str(chosen.client)),
     }
 

@@ -111,7 +111,7 @@ class Asking:
             parcels = {
                 client: Parcel(
                     tensors,
-                    signed(self.plan, round=state.round, counted=int(state.counted[client]), **told(client)),
+                    signed(self.plan, round=state.round, counted=state.counted[client], **told(client)),
                 )
                 for client in waiting
             }

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedchord.check import FedchordError, require
 from fedchord.core.local import data_loss
+from fedchord.core.per_client import PerClient
 from fedchord.core.round import open_run, round_info
 from fedchord.core.rules import LINE, RoundInfo, ServerState, Upload, Visit
 from fedchord.core.task import Task
@@ -207,8 +208,7 @@ class Node:
 
     def _fitted(self, shared: Tensors, round: int, counted: int) -> Fitted:
         """This client as a server's state finds it."""
-        visits = torch.zeros(self.plan.clients, dtype=torch.int32)
-        visits[self.client] = int(counted != NEVER)
+        visits = PerClient.filled(self.plan.clients, 0, torch.int32).replaced([self.client], int(counted != NEVER))
         memory = ClientMemory()
         memory.put(self.client, self.versions.get(counted) or {}, round)
         return Fitted(self.work, ServerState(round, shared, {}, {}, visits), memory)

@@ -66,7 +66,7 @@ def states(result: RoundResult) -> dict[str, torch.Tensor]:
     flat |= {f"mixing {n}": t for n, t in state.mixing.items()} | {f"server {n}": t for n, t in state.server.items()}
     for client in result.memory.clients():
         flat |= {f"client {client} {n}": t for n, t in (result.memory.get(client) or {}).items()}
-    return flat | {"visits": state.visits}
+    return flat | {"visits": state.visits.tensor()}
 
 
 def assert_same(a: RoundResult, b: RoundResult, tolerance: float = 0.0) -> None:
