@@ -23,6 +23,7 @@ from fedchord.data.partition import (
     Pathological,
     make_partition,
 )
+from fedchord.data.ragged import Ragged
 
 
 def mnist_like(rows: int = 60000, classes: int = 10) -> torch.Tensor:
@@ -44,7 +45,7 @@ def shares(parts: list[torch.Tensor], labels: torch.Tensor, classes: int) -> np.
 def test_every_row_goes_to_exactly_one_client(kind, labels, num_clients, seed):
     parts = kind.assign(torch.tensor(labels), num_clients, 7, rng.key(seed, "partition"), None)
     assert len(parts) == num_clients
-    assert sorted(torch.cat(parts).tolist()) == list(range(len(labels)))
+    assert sorted(torch.cat(list(parts)).tolist()) == list(range(len(labels)))
     assert all(part.tolist() == sorted(part.tolist()) for part in parts)
     sizes = [len(part) for part in parts]
     if isinstance(kind, ClassDirichlet):
@@ -190,7 +191,7 @@ def test_the_settings_of_the_thesis_are_built_at_once(kind, rows, classes, num_c
     parts = kind.assign(labels, num_clients, classes, 8, None)
     assert time.perf_counter() - start < 20
     assert min(len(part) for part in parts) >= 10
-    assert torch.equal(torch.cat(parts).sort().values, torch.arange(rows))
+    assert torch.equal(torch.cat(list(parts)).sort().values, torch.arange(rows))
     largest = shares(parts, labels, classes).max(axis=1)
     assert np.median(largest) > (0.9 if classes == 10 else 0.3)
 
@@ -290,3 +291,10 @@ def test_natural_with_nothing_left():
 def test_every_partition_has_a_name():
     made = [make_partition(name, **({"alpha": 0.5} if "dirichlet" in name else {})) for name in PARTITIONS]
     assert made == [Iid(), Pathological(2), Dirichlet(0.5, 10), ClassDirichlet(0.5, 10), Natural()]
+
+
+def test_lists_of_rows_are_the_same_however_they_are_made():
+    lists = [torch.tensor([4, 1]), torch.tensor([], dtype=torch.int64), torch.tensor([7])]
+    one, other = Ragged.of(lists), Ragged.cut(torch.tensor([4, 1, 7]), torch.tensor([2, 0, 1]))
+    assert [part.tolist() for part in one] == [part.tolist() for part in other] == [[4, 1], [], [7]]
+    assert torch.equal(one.offsets, other.offsets) and Ragged.of(one) is one and len(Ragged.of([])) == 0

@@ -7,7 +7,8 @@ of the two Dirichlet partitions come from NumPy, whose streams may change betwee
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -17,13 +18,16 @@ from torch import Tensor
 from fedchord import rng
 from fedchord.check import fail, positive, require, unknown, whole
 from fedchord.data.dirichlet import Ints, cut, fill, log_dirichlet, normalise, top_up
+from fedchord.data.ragged import Ragged
 from fedchord.tensors import owners
 
 
 class Partition(Protocol):
     """What every partition has; your own need not inherit from anything."""
 
-    def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> list[Tensor]:
+    def assign(
+        self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None
+    ) -> Iterable[Tensor]:
         """The row numbers of each client; disjoint."""
         ...
 
@@ -33,7 +37,7 @@ class Partition(Protocol):
 class Iid:
     """Rows at random; sizes differ by at most one."""
 
-    def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> list[Tensor]:
+    def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> Ragged:
         _serve("Iid", num_clients, 1, len(labels))
         owner = torch.empty(len(labels), dtype=torch.int64)
         owner[rng.permutation(key, len(labels))] = owners(_equal_sizes(len(labels), num_clients))
@@ -54,7 +58,7 @@ class Pathological:
     def __post_init__(self) -> None:
         whole("Pathological", "shards", self.shards, 1)
 
-    def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> list[Tensor]:
+    def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> Ragged:
         rows, shards = len(labels), self.shards * num_clients
         _serve("Pathological", num_clients, self.shards, rows)
         holder = rng.permutation(key, shards) % num_clients
@@ -86,7 +90,7 @@ class Dirichlet:
         positive("Dirichlet", "alpha", self.alpha)
         whole("Dirichlet", "minimum", self.minimum, 1)
 
-    def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> list[Tensor]:
+    def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> Ragged:
         _serve("Dirichlet", num_clients, self.minimum, len(labels))
         generator = rng.generator(key)
         supply = np.bincount(labels.numpy(), minlength=classes)
@@ -113,7 +117,7 @@ class ClassDirichlet:
         positive("ClassDirichlet", "alpha", self.alpha)
         whole("ClassDirichlet", "minimum", self.minimum, 1)
 
-    def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> list[Tensor]:
+    def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> Ragged:
         _serve("ClassDirichlet", num_clients, self.minimum, len(labels))
         generator = rng.generator(key)
         supply = np.bincount(labels.numpy(), minlength=classes)
@@ -137,7 +141,7 @@ class Natural:
     def __post_init__(self) -> None:
         whole("Natural", "minimum", self.minimum, 1)
 
-    def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> list[Tensor]:
+    def assign(self, labels: Tensor, num_clients: int, classes: int, key: int, groups: Tensor | None) -> Ragged:
         whole("Natural", "num_clients", num_clients, 1)
         if groups is None:
             raise fail("Natural", "the data have no client key to split by; name another split, such as split=iid")
@@ -148,7 +152,8 @@ class Natural:
         number = torch.full((int(groups.max()) + 1,), -1)
         number[kept] = torch.arange(len(kept))
         rows = (number[groups] >= 0).nonzero().flatten()
-        return [rows[part] for part in _by_owner(number[groups[rows]], len(kept))]
+        parts = _by_owner(number[groups[rows]], len(kept))
+        return replace(parts, rows=rows[parts.rows])
 
 
 PARTITIONS: dict[str, type] = {
@@ -188,10 +193,9 @@ def _equal_sizes(rows: int, parts: int) -> Tensor:
     return rows // parts + (torch.arange(parts) < rows % parts).to(torch.int64)
 
 
-def _by_owner(owner: Tensor, num_clients: int) -> list[Tensor]:
+def _by_owner(owner: Tensor, num_clients: int) -> Ragged:
     """The rows of each client, ascending, from the client of each row."""
-    sizes = torch.bincount(owner, minlength=num_clients)
-    return list(torch.split(torch.argsort(owner, stable=True), sizes.tolist()))
+    return Ragged.cut(torch.argsort(owner, stable=True), torch.bincount(owner, minlength=num_clients))
 
 
 def _hand_out(labels: Tensor, counts: Ints, generator: np.random.Generator) -> Ints:

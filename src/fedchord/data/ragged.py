@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,10 +24,16 @@ class Ragged:
     @staticmethod
     def of(lists: Iterable[Tensor]) -> Ragged:
         """From one row-number tensor per client."""
+        if isinstance(lists, Ragged):
+            return lists
         parts = [torch.as_tensor(part, dtype=torch.int64) for part in lists]
-        lengths = torch.tensor([0] + [len(part) for part in parts], dtype=torch.int64)
         rows = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.int64)
-        return Ragged(rows, torch.cumsum(lengths, 0))
+        return Ragged.cut(rows, torch.tensor([len(part) for part in parts], dtype=torch.int64))
+
+    @staticmethod
+    def cut(rows: Tensor, sizes: Tensor) -> Ragged:
+        """From all row numbers, client after client, and how many each has; for a million clients as for ten."""
+        return Ragged(rows, torch.cat([torch.zeros(1, dtype=torch.int64), torch.cumsum(sizes, 0)]))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -42,6 +48,9 @@ class Ragged:
 
     def __getitem__(self, client: int) -> Tensor:
         return self.rows[self._bounds[client] : self._bounds[client + 1]]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[client] for client in range(len(self)))
 
     @property
     def sizes(self) -> Tensor:

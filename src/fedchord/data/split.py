@@ -113,4 +113,4 @@ def _rank(held: Ragged, member: Tensor, counts: Tensor, keys: Tensor) -> Tensor:
 
 def _keep(held: Ragged, mask: Tensor) -> Ragged:
     sizes = torch.bincount(held.owners[mask], minlength=len(held))
-    return Ragged(held.rows[mask], torch.cat([torch.zeros(1, dtype=torch.int64), torch.cumsum(sizes, 0)]))
+    return Ragged.cut(held.rows[mask], sizes)
