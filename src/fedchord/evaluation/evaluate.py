@@ -141,13 +141,15 @@ def checked(metrics: tuple[str, ...]) -> tuple[str, ...]:
 def protocol(fitted: Fitted, split: str, evaluated: int) -> dict[str, object]:
     """What the numbers are about."""
     algorithm, clients = fitted.work.algorithm, fitted.work.federation.num_clients
+    able = int((fitted.work.federation.part(split).sizes > 0).sum())
     return {
         "deploys": asdict(algorithm.client.deploys),
         "split": split,
         "round": fitted.state.round,
         "clients": clients,
         "evaluated": evaluated,
-        "without_rows": clients - evaluated,
+        "without_rows": clients - able,
+        **({"among": able} if evaluated < able and fitted.among else {}),
         "never_sampled": 0 if fitted.work.central else int((fitted.state.visits.tensor() == 0).sum()),
         "left_out": 0,
         "global_model": 0,

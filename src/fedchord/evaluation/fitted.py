@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fedchord import notebook
+from fedchord import notebook, rng
 from fedchord.check import fail, require
 from fedchord.core.rules import LINE, Line, ServerState, shared_model
 from fedchord.engine.averaging import averaged
@@ -30,13 +30,15 @@ class Fitted:
     """The work of a run, which is constant, with a server state and the clients' memory.
 
     Where global models are averaged, the mean takes the place of the last one in `state`. `at` is the lambda that was
-    chosen for all clients, from 0, the global model, to 1, their own (None: what each rule says).
+    chosen for all clients, from 0, the global model, to 1, their own (None: what each rule says). `among` is how many
+    clients are measured (0: all), always the same ones of a seed.
     """
 
     work: Work
     state: ServerState
     memory: ClientMemory
     at: float | None = None
+    among: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", averaged(self.state, self.work.task))
@@ -52,11 +54,13 @@ class Fitted:
         return Fitted(result.work, result.state, result.memory)
 
     def clients(self, split: str = "test") -> list[int]:
-        """The clients that have rows of a split; none at all is an error."""
+        """The clients that are measured, all or some of those that have rows of a split; none at all is an error."""
         found: list[int] = self.work.federation.part(split).sizes.nonzero().flatten().tolist()
         if not found:
             raise fail("evaluate", f"no client has {split} rows")
-        return found
+        if not 0 < self.among < len(found):
+            return found
+        return [found[at] for at in rng.choose(rng.key(self.work.seed, "measured"), len(found), self.among)]
 
     def sampled(self, client: int) -> bool:
         """Whether a client has taken part in a round."""

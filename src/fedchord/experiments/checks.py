@@ -95,6 +95,11 @@ def _numbers(config: RunConfig) -> None:
     check.whole("run", "epochs", config.epochs, 1)
     if config.workers is not None:
         check.whole("run", "workers", config.workers, 1, MOST_WORKERS)
+    if config.eval_clients is not None:
+        check.whole("run", "eval_clients", config.eval_clients, 1)
+        model = config.algorithm().outcome == "model"
+        require(model, "run", f"eval_clients needs a method that ends with a model, got {config.method}")
+    require(not config.eval_all or config.eval_clients is not None, "run", "eval_all is given, but not eval_clients")
     for name in ("eval_every", "checkpoint_every"):
         if getattr(config, name) is not None:
             check.whole("run", name, getattr(config, name))

@@ -51,6 +51,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
     keys.Weathered,
     keys.Rounds,
     keys.Measured,
+    keys.Some,
     keys.Swept,
     keys.Chosen,
     keys.Judged,

@@ -173,6 +173,18 @@ class Swept:
 
 
 @dataclass(frozen=True)
+class Some:
+    """How many clients are measured, where they are too many."""
+
+    eval_clients: int | None = key(None, "measure so many clients, drawn once, the same ones each time (default: all)")
+    eval_all: bool | None = key(None, "with eval_clients: measure all clients in the end (default: false)")
+
+    def measured(self, last: bool) -> int:
+        """How many clients are measured, on the way or in the end; 0 is all of them."""
+        return 0 if last and self.eval_all else self.eval_clients or 0
+
+
+@dataclass(frozen=True)
 class Chosen:
     """What all clients agree on before use."""
 

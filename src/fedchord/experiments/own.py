@@ -48,6 +48,8 @@ class OwnConfig:
     judge_privacy: bool | None = None
     played: Weather | None = None
     choose: Chooser | None = None
+    eval_clients: int = 0
+    eval_all: bool = False
 
     def __post_init__(self) -> None:
         if self.sweep_lambdas is not None:
@@ -92,6 +94,10 @@ class OwnConfig:
         """Who is away and what gets lost; None where that does not happen."""
         return self.played
 
+    def measured(self, last: bool) -> int:
+        """How many clients are measured, on the way or in the end; 0 is all of them."""
+        return 0 if last and self.eval_all else self.eval_clients
+
     def chooser(self) -> Chooser | None:
         """What is chosen for all clients; None if nothing."""
         return self.choose
@@ -124,6 +130,8 @@ class OwnConfig:
         }
         values |= {} if self.sweep_lambdas is None else {"sweep.lambdas": list(self.sweep_lambdas)}
         values |= {} if self.played is None else {"weather": repr(self.played)}
+        values |= {"eval_clients": self.eval_clients} if self.eval_clients else {}
+        values |= {"eval_all": True} if self.eval_all else {}
         values |= {"average": self.asked.average} if self.asked.average else {}
         values |= {} if self.choose is None else {"choose": repr(self.choose)}
         values |= {} if self.out is None else {"out": self.out}

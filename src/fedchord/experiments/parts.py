@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fedchord.core.objective import PLAIN
@@ -102,6 +102,9 @@ class Settings(Protocol):
     def chooser(self) -> Chooser | None:
         """What is chosen for all clients; None if nothing."""
 
+    def measured(self, last: bool) -> int:
+        """How many clients are measured, on the way or in the end; 0 is all of them."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -178,6 +181,7 @@ class Parts:
         """
         if self.algorithm.outcome == "samples":
             return judge(fitted, self.config.judged_by(), metrics=self.metrics, executor=executor)
+        fitted = self._some(fitted, last)
         if not last and all(fitted.waits(client) for client in fitted.clients()):
             return None, None
         return evaluate(fitted, metrics=self.metrics, executor=executor, everyone=last), None
@@ -188,7 +192,11 @@ class Parts:
             return None
         if self.algorithm.outcome == "samples":
             return judge(fitted, self.config.judged_by(), "validation", self.metrics, executor)[0]
-        return evaluate(fitted, "validation", self.metrics, executor)
+        return evaluate(self._some(fitted), "validation", self.metrics, executor)
+
+    def _some(self, fitted: Fitted, last: bool = True) -> Fitted:
+        """With those clients that are measured, on the way or in the end."""
+        return replace(fitted, among=self.config.measured(last))
 
     def looked(
         self, made: SyntheticSet | None, evaluation: Evaluation, lines: Sequence[dict[str, Any]]
@@ -201,7 +209,7 @@ class Parts:
         if self.algorithm.outcome == "samples":
             return None
         chosen = metric or headline(self.task.objective.metrics)
-        return sweep(fitted, chosen, self.config.lambdas(), executor, beside(self.task, chosen))
+        return sweep(self._some(fitted), chosen, self.config.lambdas(), executor, beside(self.task, chosen))
 
     def welcomed(self, fitted: Fitted, executor: Executor | None = None) -> Welcome | None:
         """What the newcomers measure with the last model, if there are any."""

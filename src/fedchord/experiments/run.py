@@ -59,6 +59,8 @@ def run(
     weather: Weather | None = None,
     average: float = 0.0,
     choose: Chooser | None = None,
+    eval_clients: int = 0,
+    eval_all: bool = False,
 ) -> Run:
     """The run that the command makes, of your own objects: iterate over it, or call `finish`.
 
@@ -70,7 +72,8 @@ def run(
     how far the run is; a notebook shows it unless told not to. `loggers` are told of every round
     (`experiments.loggers.Logger`: begin, round, end). In a `weather` clients are away and replies get lost. With
     `average` clients deploy the mean of the global models of that share of the rounds, the last ones. `choose` is what
-    is chosen for all clients by the rows they hold out (`data.hold.hold_out`).
+    is chosen for all clients by the rows they hold out (`data.hold.hold_out`). With `eval_clients` so many clients are
+    measured, always the same ones, and with `eval_all` all of them in the end.
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
@@ -94,6 +97,8 @@ def run(
         None if out is None else str(out),
         played=weather,
         choose=choose,
+        eval_clients=check.whole("run", "eval_clients", eval_clients),
+        eval_all=eval_all,
     )
     config.plan().size(federation.num_clients)
     if choose is not None:

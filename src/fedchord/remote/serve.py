@@ -205,6 +205,10 @@ class ServedConfig:
         """Where models with two ends are measured."""
         return self.of.config.lambdas()
 
+    def measured(self, last: bool) -> int:
+        """All clients that are there are measured."""
+        return 0
+
     def chooser(self) -> None:
         """Nothing is chosen for all clients over a network."""
 

@@ -77,6 +77,7 @@ def _facts(g: Group) -> dict[str, str]:
     every = [run.protocol for run in g.runs]
     get = every[0].get
     rest = f" ({get('without_rows')} have no rows there)" if get("without_rows") else ""
+    rest += ", drawn once" if get("among") else ""
     left_out = [protocol.get("left_out", 0) for protocol in every]
     return {
         "model": str((get("deploys") or {}).get("words", "not written")),

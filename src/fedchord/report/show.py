@@ -65,8 +65,9 @@ def result_notes(summary: dict[str, Any], out: str | None) -> list[str]:
     protocol, seconds, sent = summary["protocol"], summary["seconds"], summary["bytes"]
     counted = [f"{protocol['never_sampled']} were never sampled", words.left_out(protocol)]
     counted = [part for part in (*counted, words.without_own_model(protocol)) if part]
+    who = f"{protocol['evaluated']} of {protocol['clients']} clients{', drawn once,' if 'among' in protocol else ''}"
     lines = [
-        f"{protocol['method']}; round {protocol['round']}; {protocol['evaluated']} of {protocol['clients']} clients "
+        f"{protocol['method']}; round {protocol['round']}; {who} "
         f"on their own {protocol['split']} rows, each with {protocol['deploys']['words']}; {', '.join(counted)}.",
         *words.sentences(protocol, str(summary["config"].get("method"))),
     ]
