@@ -196,7 +196,7 @@ def weighted_sum(coefficients: Tensor, stacked: Tensor) -> Tensor:
     """
     rows = stacked.shape[0]
     flat = stacked.reshape(rows, -1)
-    return torch.mv(flat.t(), coefficients.to(flat.dtype)).reshape(stacked.shape[1:])
+    return torch.mv(flat.t(), coefficients.to(flat)).reshape(stacked.shape[1:])
 
 
 def owners(sizes: Tensor) -> Tensor:

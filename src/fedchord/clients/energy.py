@@ -166,7 +166,7 @@ class Energy(SamplesRule):
 
     def direction(self, trained: Tensors, visit: Visit, batch: Batch, key: rng.Key) -> Slope:
         task, labels = visit.task, self.labels(visit.task)
-        picked = rng.permutation(rng.fold(key, 0), len(labels))[: self.chain]
+        picked = rng.permutation(rng.fold(key, 0), len(labels))[: self.chain].to(task.device)
         u, v = trained["chain"][picked], labels[picked]
         moved = self._langevin(task, trained, u, v, key)
         place = moving.described(task).from_unit

@@ -210,5 +210,9 @@ class ServerState:
             object.__setattr__(self, "counted", PerClient.filled(len(self.visits), -1, torch.int64))
 
     def to(self, device: torch.device) -> ServerState:
-        """The state with its broadcast on a device."""
-        return replace(self, broadcast={name: tensor.to(device) for name, tensor in self.broadcast.items()})
+        """The state with all that is as long as a model on a device; a mixing rule's memory is used on the CPU."""
+        broadcast, server, sums = (
+            {name: tensor.to(device) for name, tensor in part.items()}
+            for part in (self.broadcast, self.server, self.sums)
+        )
+        return replace(self, broadcast=broadcast, server=server, sums=sums)

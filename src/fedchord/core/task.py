@@ -78,8 +78,7 @@ class Task:
         self.layout, self.buffers = Layout.of_parameters(self._module), Layout.of_buffers(self._module)
         if not self.layout.size:
             raise fail("Task", f"{type(self._module).__name__} has no trainable parameters")
-        owned = {n: p for n, p in self._module.named_parameters() if p.requires_grad}
-        self._parameters = [owned[entry.name] for entry in self.layout.entries]
+        self._parameters = self._owned()
         standard = objective in (CLASSIFICATION, BINARY) and apply is _on_x
         self.dense = Dense.of(self._module, self.layout, objective is BINARY) if dense and standard else None
         self._captured = None if self.dense is not None else self._recorder()
@@ -158,8 +157,14 @@ class Task:
         """Move the module's constant parts to a device (parameters and buffers follow theta)."""
         self.device = torch.device(device)
         self._module.to(device)
+        self._parameters = self._owned()  # some moves make new ones
         self._bound, self._scratch = (None, None), None
         return self
+
+    def _owned(self) -> list[nn.Parameter]:
+        """The module's trained parameters in the order of the layout."""
+        owned = {name: parameter for name, parameter in self._module.named_parameters() if parameter.requires_grad}
+        return [owned[entry.name] for entry in self.layout.entries]
 
     def named_modules(self) -> Iterator[tuple[str, nn.Module]]:
         """The module's parts by name."""
@@ -193,8 +198,8 @@ class Task:
 
     def some(self, wanted: Tensor) -> Tensor | slice:
         """The places where `wanted` is true, to save work elsewhere; all of them in a traced run, where no shape may
-        depend on a value."""
-        return slice(None) if self.traced else wanted.nonzero()[:, 0]
+        depend on a value, and on a GPU, which would have to be waited for."""
+        return slice(None) if self.traced or self.device.type != "cpu" else wanted.nonzero()[:, 0]
 
     def features(self, theta: Tensor, buffers: Tensor, batch: Batch) -> Tensor:
         """What the module's layer `head` is given, one vector per row, in evaluation mode; differentiable in theta and
