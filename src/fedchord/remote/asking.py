@@ -65,7 +65,7 @@ class Asking:
         name = type(self.work.algorithm.mixing).__name__
         looks = self.defence.looks
         sums = self.service.phases == 1 or not looks
-        require(sums, "serve", f"phases=2 is for sums of updates; {looks} looks at single ones, use phases=1")
+        require(sums, "serve", f"phases=2 is for sums of updates, and {looks} must see single ones; use phases=1")
         require(two, "serve", f"phases=2 is for mixing rules that need losses at most; {name} needs {sorted(needs)}")
 
     @property
