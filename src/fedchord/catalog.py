@@ -37,6 +37,7 @@ from fedchord.mixing.fedmgda import FedMgda
 from fedchord.mixing.perturbed import AAggFFPrivate
 from fedchord.mixing.propfair import PropFair
 from fedchord.mixing.qfedavg import QFedAvg
+from fedchord.mixing.robust import GeometricMedian, Krum
 from fedchord.mixing.static import BySize, Uniform
 from fedchord.mixing.term import Term
 from fedchord.servers.adaptive import Adagrad, Adam, Momentum, Yogi
@@ -130,6 +131,8 @@ MIXINGS: dict[str, Callable[..., MixingRule]] = {
     "aaggff-d": AAggFFDevice,
     "aaggff-a": AAggFFAdaptive,
     "aaggff-p": AAggFFPrivate,
+    "krum": Krum,
+    "geometric-median": GeometricMedian,
 }
 
 SERVERS: dict[str, Callable[..., ServerRule]] = {

@@ -51,6 +51,7 @@ def test_only_the_newest_version_stays_on_disk(tmp_path):
     memory = ClientMemory(tmp_path)
     for round in range(4):
         memory.put(1, {"a": torch.tensor([float(round)])}, round)
+        memory.settle()
     assert [path.name for path in tmp_path.iterdir()] == ["client-0000001-round-000003.safetensors"]
 
 

@@ -16,7 +16,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("metrics",),
     ("core",),
     ("servers", "mixing", "models", "data"),
-    ("clients",),
+    ("attacks", "clients"),
     ("catalog",),
     ("engine",),
     ("evaluation",),

@@ -13,23 +13,30 @@ if TYPE_CHECKING:
     from fedchord.remote.rehearsal import Rehearsed
 
 
+KEYS = ("weather.away", "weather.lost", "attack", "attack.share", "attack.scale")
+
+
 def rehearse(
     file: Annotated[Path, typer.Argument(metavar="FED.toml", help="The federation's file on its server.")],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[weather.x=value ...]", show_default=False)] = None,
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[weather.x=value attack=NAME ...]", show_default=False)
+    ] = None,
     rounds: Annotated[
         int | None, typer.Option("--rounds", help="The first so many rounds.", show_default="all", min=1)
     ] = None,
 ) -> None:
-    """Play a federation's plan in this process before anyone deploys it, in any weather.
+    """Play a federation's plan in this process before anyone deploys it, in any weather, with hostile parties.
 
     \b
       fedchord rehearse fed.toml
       fedchord rehearse fed.toml weather.lost=0.1 weather.away=0:2-4 --rounds 5
+      fedchord rehearse fed.toml attack=sign-flip attack.share=0.2
 
     Every party is a node in this process with rows that are made up by the outline of the data: plan, model, rules,
     messages and checks are the real ones, accuracy is not. Attempts and the minimum of answers are those of the file.
     """
-    from fedchord.check import fail
+    from fedchord.attacks.attack import Attack
+    from fedchord.check import fail, number
     from fedchord.data import outline
     from fedchord.engine.attendance import Terms
     from fedchord.engine.weather import Weather
@@ -41,14 +48,17 @@ def rehearse(
 
     fed, given = read_fed(file), parse_pairs(settings or [])
     for key in given:
-        if key not in ("weather.away", "weather.lost"):
-            raise fail("rehearse", f"takes weather.away and weather.lost, got {key}; the plan stands in {file}")
+        if key not in KEYS:
+            raise fail("rehearse", f"takes {', '.join(KEYS)}, got {key}; the plan stands in {file}")
+    scale = number("run", "attack.scale", given["attack.scale"]) if "attack.scale" in given else None
+    share = number("run", "attack.share", given.get("attack.share", 0.2))
+    attack = Attack(str(given["attack"]), share, scale) if "attack" in given else None
     plan, server = Plan.of(fed.plan, outline.load(fed.outline)), fed.server
     terms = Terms(server.attempts, server.minimum)
     away, lost = (_share(given.get(f"weather.{name}", 0.0)) for name in ("away", "lost"))
     weather = Weather(away, lost, terms) if away or lost else None
     print(f"{fed.name}: {plan.config.method}, {plan.clients} clients, {plan.course.rounds} rounds; made-up rows")
-    found = play(plan, Service(server.deadline, 0.0, terms, server.phases), weather, rounds, lambda done: _tell(done))
+    found = play(plan, Service(server.deadline, 0.0, terms, server.phases), weather, rounds, attack, _tell)
     _close(plan, found)
     if found.problem:
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ ServerState(round + 1)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -21,6 +21,8 @@ from fedchord.core.training import Training
 from fedchord.tensors import Tensors, weighted_sum
 
 MOST_ROUNDS = 10_000_000
+Combine = Callable[[Tensor, Tensor], Tensor]
+"""Makes one upload of many: coefficients and stacked uploads to their sum, or to what takes its place."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,16 @@ def round_info(plan: Plan, training: Training, num_clients: int, round: int, coh
 
 
 def close_round(
-    algorithm: Algorithm, task: Task, state: ServerState, results: Results, info: RoundInfo
+    algorithm: Algorithm,
+    task: Task,
+    state: ServerState,
+    results: Results,
+    info: RoundInfo,
+    combine: Combine = weighted_sum,
 ) -> tuple[ServerState, Mix]:
     """Weigh, mix, step."""
     mix, mixing = weigh(algorithm, state, results, info)
-    broadcast, server = advance(algorithm, task, state, results, mix, info)
+    broadcast, server = advance(algorithm, task, state, results, mix, info, combine)
     return following(state, broadcast, mixing, server, results.ids), mix
 
 
@@ -156,29 +163,35 @@ def check_mix(algorithm: Algorithm, mix: Mix, count: int) -> None:
 
 
 def advance(
-    algorithm: Algorithm, task: Task, state: ServerState, results: Results, mix: Mix, info: RoundInfo
+    algorithm: Algorithm,
+    task: Task,
+    state: ServerState,
+    results: Results,
+    mix: Mix,
+    info: RoundInfo,
+    combine: Combine = weighted_sum,
 ) -> tuple[Tensors, Tensors]:
     """The next broadcast from what came back, and what the server rule remembers."""
     equal = torch.full_like(mix.shares, 1 / len(results.ids))
     update = Update(
-        mix={name: weighted_sum(mix.coefficients, stacked) for name, stacked in results.mix.items()},
-        mean={name: weighted_sum(equal, stacked) for name, stacked in results.mean.items()},
+        mix={name: combine(mix.coefficients, stacked) for name, stacked in results.mix.items()},
+        mean={name: combine(equal, stacked) for name, stacked in results.mean.items()},
     )
     broadcast, server = state.broadcast, state.server
     if algorithm.client.sends:  # else there is nothing for the server to do
         broadcast, server = algorithm.server.step(broadcast, update, server, info)
-    broadcast = broadcast | _carried(task, mix.shares, results.carry)
+    broadcast = broadcast | _carried(task, mix.shares, results.carry, combine)
     _check_entries(type(algorithm.server).__name__, state.broadcast, broadcast)
     return broadcast, server
 
 
-def _carried(task: Task, shares: Tensor, carry: Tensors) -> Tensors:
-    """Buffers summed with the shares; whole-number counters take the maximum."""
+def _carried(task: Task, shares: Tensor, carry: Tensors, combine: Combine) -> Tensors:
+    """Buffers combined with the shares; whole-number counters take the maximum."""
     carried: Tensors = {}
     for name, stacked in carry.items():
         if stacked.numel():
             counters = task.buffers.counters.to(stacked.device)
-            mean = weighted_sum(shares, stacked)
+            mean = combine(shares, stacked)
             if counters.any() and counters.shape == mean.shape:
                 mean = torch.where(counters, stacked.amax(0), mean)
             carried[name] = mean

@@ -55,6 +55,9 @@ class ClientMemory:
         self._unsaved: set[int] = set()
         self._pinned: set[str] = set()
         self._home: Path | None = folder
+        self._round = -1  # the round of the newest states
+        self._before: dict[int, Tensors | None] = {}  # what clients of that round kept before it
+        self._behind: dict[int, tuple[str, str] | None] = {}  # the same on disk: the version before
         if folder is not None:
             made_folder(folder)
 
@@ -77,19 +80,48 @@ class ClientMemory:
         """Keep a client's state after a round; the tensors are copied."""
         if not own:
             return
+        if round != self._round:
+            self.settle()
+            self._round = round
         if self._folder is None:
+            self._before.setdefault(client, self._held.get(client))
             self._held[client] = clone(own)
             self._unsaved.add(client)
         else:
+            self._behind.setdefault(client, self._files.get(client))
             self._write(client, own, round)
+
+    def settle(self, without: Iterable[int] = ()) -> None:
+        """The newest round is over: older states are forgotten, but clients that are no part of it are set back."""
+        for client in without:
+            if client in self._before:
+                kept = self._before.pop(client)
+                if kept is not None:
+                    self._held[client] = kept
+                else:
+                    del self._held[client]
+                    self._unsaved.discard(client)
+            if client in self._behind:
+                old, now = self._behind.pop(client), self._files.pop(client)
+                self._files |= {} if old is None else {client: old}
+                self._remove(client, now)
+        for client, old in self._behind.items():
+            self._remove(client, old)
+        self._before, self._behind = {}, {}
 
     def _write(self, client: int, own: Tensors, round: int) -> None:
         assert self._home is not None
         name = f"client-{client:07d}-round-{round:06d}.safetensors"
         old = self._files.get(client)
         self._files[client] = (name, save_tensors(self._home / name, own))
-        if old is not None and old[0] != name and old[0] not in self._pinned:
-            (self._home / old[0]).unlink(missing_ok=True)
+        if client not in self._behind:
+            self._remove(client, old)
+
+    def _remove(self, client: int, version: tuple[str, str] | None) -> None:
+        """Delete a client's file, unless it is its newest or a checkpoint refers to it."""
+        newest = self._files.get(client, ("", ""))[0]
+        if version is not None and self._home is not None and version[0] not in (newest, *self._pinned):
+            (self._home / version[0]).unlink(missing_ok=True)
 
     def collect(self) -> None:
         """Bring here what other processes keep and no checkpoint has; before `save`."""

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from fedchord import check, notebook
 from fedchord.core import clock
+from fedchord.attacks.attack import Attack
+from fedchord.check import FedchordError
 from fedchord.core.round import Plan, Results, close_round, open_round, open_run
-from fedchord.core.rules import Algorithm, Mix, ServerState
+from fedchord.core.rules import Algorithm, Mix, RoundInfo, ServerState
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
@@ -19,6 +21,7 @@ from fedchord.engine.attendance import collected, enough
 from fedchord.engine.averaging import added
 from fedchord.engine.executors import Executor, make_executor
 from fedchord.engine.group import group_of
+from fedchord.engine.guards import Defence, finite
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.ranks import RankMemory
 from fedchord.engine.weather import LOST, Weather
@@ -69,6 +72,8 @@ def simulate(
     report: Callable[[str], None] = lambda line: None,
     weather: Weather | None = None,
     average: float = 0.0,
+    attack: Attack | None = None,
+    defence: Defence | None = None,
 ) -> Iterator[RoundResult]:
     """Train an algorithm on a federation, one `RoundResult` per round.
 
@@ -76,9 +81,14 @@ def simulate(
     auto) or an executor of the caller's, made for the same work and closed by the caller. With a `state` and a `memory`
     (of a checkpoint) the run goes on from there, to the bit-identical result. In a `weather` clients are away and
     replies get lost, as over a network. `average` is the share of the rounds, the last ones, whose global models are
-    averaged: a `Fitted` of the result deploys their mean. Nothing runs until the generator is advanced.
+    averaged: a `Fitted` of the result deploys their mean. In an `attack` some clients are hostile (an executor of the
+    caller's is made with `attack.among(federation, seed)`), and a `defence` says how the server takes uploads. Nothing
+    runs until the generator is advanced.
     """
     plan = Plan(rounds, cohort, seed, average=average)
+    defence = defended(algorithm, attack, defence, weather)
+    if attack is not None and isinstance(executor, str):
+        federation = attack.among(federation, seed)
     work = Work.of(algorithm, task, federation, training, seed, device)
     memory = memory if memory is not None else ClientMemory(device=work.task.device)
     memory = RankMemory.of(memory, group_of(executor))
@@ -94,28 +104,64 @@ def simulate(
             same, "simulate", "the executor was made for another algorithm, task, federation, training or seed"
         )
     try:
-        yield from rounds_of(runner, plan, state, memory, weather)
+        yield from rounds_of(runner, plan, state, memory, weather, attack, defence)
     finally:
         if isinstance(executor, str):
             runner.close()
 
 
+def defended(
+    algorithm: Algorithm, attack: Attack | None, defence: Defence | None, weather: Weather | None = None
+) -> Defence:
+    """The defence, or the usual one; what does not fit the algorithm is refused."""
+    made = defence or (Defence() if weather is None else Defence(terms=weather.terms))
+    made.check(algorithm)
+    if attack is not None:
+        attack.check(algorithm)
+    return made
+
+
 def rounds_of(
-    runner: Executor, plan: Plan, state: ServerState, memory: ClientMemory, weather: Weather | None = None
+    runner: Executor,
+    plan: Plan,
+    state: ServerState,
+    memory: ClientMemory,
+    weather: Weather | None = None,
+    attack: Attack | None = None,
+    defence: Defence | None = None,
 ) -> Iterator[RoundResult]:
     """The rounds that are left, by an executor."""
-    work = runner.work
+    work, defence = runner.work, defence or Defence()
     while state.round < plan.rounds:
         start = time.perf_counter()
         here = None if weather is None else weather.here(plan.seed, state.round, len(state.visits))
         info, asked = open_round(state, plan, work.training, here)
         ids, missing = (asked, {}) if weather is None else _arrived(work.algorithm, plan, weather, state, asked)
         results = runner.run(state.broadcast, ids, info, memory)
+        if attack is not None:
+            results = attack.sent(results, plan.seed, state.round, len(state.visits))
         before = state
-        with clock.span(clock.MIXING):
-            state, mix = close_round(work.algorithm, work.task, state, results, replace(info, cohort=len(ids)))
-            state = added(state, plan)
-        yield finished(work, before, state, memory, results, mix, len(asked), missing, start)
+        try:
+            with clock.span(clock.MIXING):
+                state, mix, results, left_out = closed(work, state, results, info, defence)
+                state = added(state, plan)
+        except FedchordError:
+            memory.settle(ids)  # the round is not part of the run
+            raise
+        memory.settle(left_out)
+        mix = mix if attack is None else attack.told(mix, results, plan.seed, len(state.visits))
+        yield finished(work, before, state, memory, results, mix, len(asked), missing | left_out, start)
+
+
+def closed(
+    work: Work, state: ServerState, results: Results, info: RoundInfo, defence: Defence
+) -> tuple[ServerState, Mix, Results, dict[int, str]]:
+    """The server after a round, by the uploads that it takes; why others are left out, by client."""
+    taken, left_out = defence.taken(work.algorithm, state, results)
+    now = replace(info, cohort=len(taken.ids))
+    after, mix = close_round(work.algorithm, work.task, state, taken, now, defence.combiner)
+    finite(after)
+    return after, mix, taken, left_out
 
 
 def finished(

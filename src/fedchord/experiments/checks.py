@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def check_run(config: RunConfig) -> None:
     """Every check of a run's settings, the types of which are known to be right."""
-    for step in (_names, _numbers, _noise, _newcomers, _synthetic, _clients, _central, _choice, _line):
+    for step in (_names, _numbers, _noise, _newcomers, _synthetic, _clients, _central, _choice, _line, _hostile):
         step(config)
 
 
@@ -172,6 +172,24 @@ def _choice(config: RunConfig) -> None:
         chooser.check(config.algorithm())
         held = config.held()
         require(0 < held < 1, "run", f"choose.held must lie between 0 and 1, got {held}")
+
+
+def _hostile(config: RunConfig) -> None:
+    """Who is hostile, and how the server takes uploads."""
+    for name in ("share", "scale"):
+        given = getattr(config, f"attack_{name}") is not None
+        require(config.attack is not None or not given, "run", f"attack.{name} is given, but attack is not")
+    trims = config.combine == "trimmed"
+    require(trims or config.combine_trim is None, "run", "combine.trim needs combine=trimmed")
+    config.defence().check(config.algorithm())
+    attack = config.hostile()
+    if attack is None:
+        return
+    attack.check(config.algorithm())
+    require(not config.central, "run", "attack is about clients, and central trains on the rows of all")
+    clients = config.choices()["clients"]
+    if isinstance(clients, int) and not config.newcomers:
+        attack.hostile(config.seed, clients)
 
 
 def _line(config: RunConfig) -> None:

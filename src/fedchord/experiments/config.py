@@ -19,6 +19,7 @@ from fedchord.check import require, unknown
 from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.data import sources
+from fedchord.engine.guards import Defence
 from fedchord.experiments import build, keys, own_data
 from fedchord.experiments.checks import check_run
 from fedchord.experiments.settings import Scalar, flatten, parse_pairs, read_toml
@@ -48,6 +49,8 @@ SNAPSHOTS = 5
 class RunConfig(  # the last part comes first, so that fields and keys stand in the order from Rules to Execution
     keys.Execution,
     keys.Local,
+    keys.Defended,
+    keys.Hostile,
     keys.Weathered,
     keys.Rounds,
     keys.Measured,
@@ -206,6 +209,10 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
     def _algorithm(self) -> Algorithm:
         own, mixing, server = (self.free(rule) for rule in RULES)
         return catalog.build(self.method, own, self.mixing, mixing, self.server, server, self.free("client"))
+
+    def defence(self) -> Defence:
+        """How the server takes uploads."""
+        return self.defended(self.terms())
 
     def partition(self) -> Partition:
         """How rows go to clients."""

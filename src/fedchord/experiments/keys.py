@@ -10,10 +10,13 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from fedchord import check
+from fedchord.attacks.attack import Attack
 from fedchord.check import fail, require
 from fedchord.core.round import Plan
 from fedchord.core.training import Training
 from fedchord.engine.attendance import Terms
+from fedchord.engine.combine import TRIM
+from fedchord.engine.guards import GROWN, Defence
 from fedchord.engine.weather import Weather
 from fedchord.evaluation.choice import EFFORTS, HELD, Chooser
 from fedchord.evaluation.sweep import LAMBDAS
@@ -272,17 +275,71 @@ class Weathered:
         None, "how often those are asked whose replies are lost, until enough came (default: 3)", "weather.attempts"
     )
     weather_minimum: float | None = key(
-        None, "the share of a cohort that must answer (default: 0.5; rules that need everyone: all)", "weather.minimum"
+        None,
+        "the share of a cohort that must answer, with usable updates (default: 0.5; rules that need everyone: all)",
+        "weather.minimum",
     )
 
-    def weather(self) -> Weather | None:
-        """The weather of a run; None where it is clear."""
-        terms = Terms(
+    def terms(self) -> Terms:
+        """When a round goes on."""
+        return Terms(
             3 if self.weather_attempts is None else self.weather_attempts,
             0.5 if self.weather_minimum is None else self.weather_minimum,
         )
-        found = Weather(self.weather_away or 0.0, self.weather_lost or 0.0, terms)
+
+    def weather(self) -> Weather | None:
+        """The weather of a run; None where it is clear."""
+        found = Weather(self.weather_away or 0.0, self.weather_lost or 0.0, self.terms())
         return None if found.clear else found
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """Clients that are hostile."""
+
+    attack: str | None = key(
+        None,
+        "what hostile clients do: sign-flip, scaled, noise, little, label-flip or lying; results are then those of the "
+        "honest clients (default: nobody is hostile)",
+    )
+    attack_share: float | None = key(None, "the share of clients that are hostile (default: 0.2)", "attack.share")
+    attack_scale: float | None = key(
+        None, "how strong the attack is: the factor on update, noise, std or loss (default: by it)", "attack.scale"
+    )
+
+    def hostile(self) -> Attack | None:
+        """The attack of a run; None where there is none."""
+        if self.attack is None:
+            return None
+        return Attack(self.attack, 0.2 if self.attack_share is None else self.attack_share, self.attack_scale)
+
+
+@dataclass(frozen=True)
+class Defended:
+    """How the server takes uploads."""
+
+    bound: float | str | None = key(
+        None,
+        "the longest update that is taken as it is, longer ones are scaled down to it: a length, or median, that of "
+        "the cohort's lengths (default: none)",
+    )
+    combine: str | None = key(
+        None, "how uploads become one: mean (by weights), or by coordinate median or trimmed (default: mean)"
+    )
+    combine_trim: float | None = key(
+        None, "the share of uploads that trimmed leaves out at each end (default: 0.2)", "combine.trim"
+    )
+    diverged: float | None = key(
+        None,
+        "a run ends early when the median client's loss is above so many times the first mean, or 1; 0 is never "
+        "(default: 1000)",
+    )
+
+    def defended(self, terms: Terms) -> Defence:
+        """How the server takes uploads; `terms` say how many must be left."""
+        trim = TRIM if self.combine_trim is None else self.combine_trim
+        grown = GROWN if self.diverged is None else self.diverged
+        return Defence(self.bound, self.combine or "mean", trim, terms, grown)
 
 
 @dataclass(frozen=True)
@@ -378,6 +435,9 @@ def typed(part: Field[Any], value: Any) -> Any:
         told = "a share such as 0.1, or clients and rounds such as 0:2-4,1:3"
         require(good, "run", f"{key} must be {told}, got {value!r}")
         return value or None  # 0 is the same as not to say it
+    elif name == "bound":
+        good = is_number(value) or isinstance(value, str)
+        require(good, "run", f"bound must be a length above 0 or median, got {value!r}")
     elif name == "clients":
         require(value == "all" or is_number(value), "run", f"clients must be a whole number or all, got {value!r}")
         return _plain(value)

@@ -12,11 +12,13 @@ from typing import Any
 
 import tomli_w
 
+from fedchord.attacks.attack import Attack
 from fedchord.core.round import Plan
 from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.engine.guards import Defence
 from fedchord.engine.weather import Weather
 from fedchord.evaluation.choice import Chooser
 from fedchord.evaluation.sweep import LAMBDAS, check_lambdas
@@ -50,6 +52,8 @@ class OwnConfig:
     choose: Chooser | None = None
     eval_clients: int = 0
     eval_all: bool = False
+    attack: Attack | None = None
+    defended: Defence = field(default_factory=Defence)
 
     def __post_init__(self) -> None:
         if self.sweep_lambdas is not None:
@@ -98,6 +102,14 @@ class OwnConfig:
         """How many clients are measured, on the way or in the end; 0 is all of them."""
         return 0 if last and self.eval_all else self.eval_clients
 
+    def hostile(self) -> Attack | None:
+        """What hostile clients do; None where there are none."""
+        return self.attack
+
+    def defence(self) -> Defence:
+        """How the server takes uploads."""
+        return self.defended
+
     def chooser(self) -> Chooser | None:
         """What is chosen for all clients; None if nothing."""
         return self.choose
@@ -134,6 +146,8 @@ class OwnConfig:
         values |= {"eval_all": True} if self.eval_all else {}
         values |= {"average": self.asked.average} if self.asked.average else {}
         values |= {} if self.choose is None else {"choose": repr(self.choose)}
+        values |= {} if self.attack is None else {"attack": repr(self.attack)}
+        values |= {} if self.defended == Defence() else {"defence": repr(self.defended)}
         values |= {} if self.out is None else {"out": self.out}
         return values | dict(self.parameters)
 

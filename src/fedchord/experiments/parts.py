@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from fedchord.attacks.attack import Attack
 from fedchord.core.objective import PLAIN
 from fedchord.core.round import Plan
 from fedchord.core.rules import Algorithm, ServerState
@@ -13,6 +14,7 @@ from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.executors import Executor, make_executor
+from fedchord.engine.guards import Defence
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult, rounds_of
 from fedchord.engine.weather import Weather
@@ -99,6 +101,12 @@ class Settings(Protocol):
     def weather(self) -> Weather | None:
         """Who is away and what gets lost; None where that does not happen."""
 
+    def hostile(self) -> Attack | None:
+        """What hostile clients do; None where there are none."""
+
+    def defence(self) -> Defence:
+        """How the server takes uploads."""
+
     def chooser(self) -> Chooser | None:
         """What is chosen for all clients; None if nothing."""
 
@@ -125,6 +133,8 @@ class Parts:
         config.check_code()
         federation, late = divide(federation or config.federation(), config.newcomers or 0, config.seed)
         config.plan().size(federation.num_clients)
+        if (attack := config.hostile()) is not None:
+            federation = attack.among(federation, config.seed)
         asked, task = config.training(), config.task(federation)
         work = Work.of(
             config.algorithm(),
@@ -161,7 +171,8 @@ class Parts:
 
     def rounds(self, executor: Executor, state: ServerState, memory: ClientMemory) -> Iterator[RoundResult]:
         """The rounds that are left."""
-        return rounds_of(executor, self.config.plan(), state, memory, self.config.weather())
+        config = self.config
+        return rounds_of(executor, config.plan(), state, memory, config.weather(), config.hostile(), config.defence())
 
     def chosen(self, fitted: Fitted, executor: Executor | None = None) -> tuple[Fitted, Choice | None]:
         """What clients deploy after their joint choice, where one is asked for, and the choice."""

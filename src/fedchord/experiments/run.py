@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedchord import check
+from fedchord.attacks.attack import Attack
 from fedchord.check import FedchordError
 from fedchord.core.round import Plan
 from fedchord.core.rules import Algorithm
@@ -14,6 +15,8 @@ from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.group import RANKS, group_of, started
+from fedchord.engine.guards import Defence
+from fedchord.engine.simulate import defended
 from fedchord.engine.weather import Weather
 from fedchord.engine.work import Work, pick_device
 from fedchord.evaluation.choice import Chooser
@@ -61,6 +64,8 @@ def run(
     choose: Chooser | None = None,
     eval_clients: int = 0,
     eval_all: bool = False,
+    attack: Attack | None = None,
+    defence: Defence | None = None,
 ) -> Run:
     """The run that the command makes, of your own objects: iterate over it, or call `finish`.
 
@@ -73,13 +78,16 @@ def run(
     (`experiments.loggers.Logger`: begin, round, end). In a `weather` clients are away and replies get lost. With
     `average` clients deploy the mean of the global models of that share of the rounds, the last ones. `choose` is what
     is chosen for all clients by the rows they hold out (`data.hold.hold_out`). With `eval_clients` so many clients are
-    measured, always the same ones, and with `eval_all` all of them in the end.
+    measured, always the same ones, and with `eval_all` all of them in the end. In an `attack` some clients are
+    hostile, and results are those of the others; a `defence` says how the server takes uploads.
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
     asked = training or Training()
     names = _metrics(metrics)
     check_kind(names or (), federation.regression)
+    guarded = defended(algorithm, attack, defence, weather)
+    federation = federation if attack is None else attack.among(federation, seed)
     work = Work.of(algorithm, task, federation, asked, seed, device)
     config = OwnConfig(
         algorithm,
@@ -99,6 +107,8 @@ def run(
         choose=choose,
         eval_clients=check.whole("run", "eval_clients", eval_clients),
         eval_all=eval_all,
+        attack=attack,
+        defended=guarded,
     )
     config.plan().size(federation.num_clients)
     if choose is not None:

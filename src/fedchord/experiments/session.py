@@ -17,9 +17,11 @@ from fedchord.check import FedchordError, Unwritten, require, warn
 from fedchord.core import clock
 from fedchord.core.round import open_run
 from fedchord.core.rules import SamplesRule, ServerState
+from fedchord.engine.attendance import TooFew
 from fedchord.engine.checkpoint import Checkpoints, add_course
 from fedchord.engine.executors import Executor
 from fedchord.engine.group import Lost, group_of
+from fedchord.engine.guards import FAULTS, Diverged, outgrown
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.ranks import RankMemory
 from fedchord.engine.simulate import RoundResult
@@ -146,6 +148,8 @@ class Run:
                 folder.discard()
             elif isinstance(error, Lost):
                 raise Lost(f"{error}; {self._left()}") from None
+            elif folder and isinstance(error, TooFew):
+                raise type(error)(f"{error}; {self._left()}") from None
             raise
         finally:
             self._going_on = True  # what comes next goes on from here
@@ -242,9 +246,10 @@ class Run:
             with clock.span(clock.EVALUATION):
                 fitted, choice = self.parts.chosen(Fitted.of(result), pool)
                 evaluation, made = self.parts.measured(fitted, pool, last)
+            self._watch(result.round, evaluation, last)
         if self._checkpoints.due(result.round, rounds):
             with clock.span(clock.WRITING):
-                self._save(result)
+                self._save(result.state, result.memory)
         plain = {part.name: getattr(result, part.name) for part in fields(RoundResult)}
         done = Round(**plain, evaluation=evaluation, samples=made, choice=choice)
         self._reached = result.state, result.memory
@@ -252,15 +257,34 @@ class Run:
         self._warn(done)
         return done
 
-    def _save(self, done: RoundResult) -> None:
+    def _keep(self, state: ServerState, memory: ClientMemory) -> None:
+        """Write a checkpoint of a round unless it has one."""
+        folder = self._folder
+        if self._group.share(folder is not None and state.round not in folder.checkpoint_rounds()):
+            self._save(state, memory)
+
+    def _save(self, state: ServerState, memory: ClientMemory) -> None:
         """Write a checkpoint, if the run has a folder; in a job by one process, of what all keep."""
         if self.parts.config.out:
-            done.memory.collect()
+            memory.collect()
         if self._folder:
-            self._checkpoints.save(done.state, done.memory)
+            self._checkpoints.save(state, memory)
+
+    def _watch(self, round: int, evaluation: Evaluation | None, last: bool) -> None:
+        """End a run early whose losses have grown beyond measure; after the last round it is only told."""
+        losses = None if evaluation is None else evaluation.per_client.get("loss")
+        factor = self.parts.config.defence().grown
+        told = "" if losses is None else outgrown(round, losses, self._lines, factor)
+        if told and not last:
+            raise Diverged(told)
+        if told:
+            self._say(told)
 
     def _warn(self, done: Round) -> None:
-        """The first alarm of a rule that makes samples."""
+        """Updates that were left out; the first alarm of a rule that makes samples."""
+        for client, cause in done.missing.items():
+            if cause.startswith(FAULTS):
+                self._say(f"round {done.round}: the update of client {client} was left out ({cause})")
         rule = self.parts.algorithm.client
         if isinstance(rule, SamplesRule) and not self._warned and (alarm := rule.alarm(done.log)):
             self._say(f"round {done.round}: {alarm}")
@@ -303,12 +327,15 @@ class Run:
         self.fitted = as_chosen(Fitted(self.parts.work, state, memory), self.summary)
 
     def _guarded(self, results: Iterator[RoundResult], last: Fitted) -> Iterator[RoundResult]:
-        """The rounds; if samples diverge, the set of the last good round is kept before the error goes on."""
+        """The rounds; where they end early, a checkpoint of the last good one is kept before the error goes on, and the
+        set where the outcome is samples."""
         try:
             for result in results:
                 last = Fitted.of(result)
                 yield result
-        except FedchordError:
+        except FedchordError as error:
+            if isinstance(error, TooFew) and self._reached is not None:
+                self._keep(*self._reached)
             if self._folder and self.parts.algorithm.outcome == "samples" and last.state.round:
                 self._folder.write_samples(drawn(last))
                 self._say(f"the set of round {last.state.round} is kept in {self._folder.samples}")
@@ -341,8 +368,7 @@ class Run:
         """After the round in which Ctrl-C was pressed: keep a checkpoint and say how to go on."""
         folder, config = self._folder, self.parts.config
         where = f"stopped after round {done.round} of {config.rounds}"
-        if self._group.share(folder is not None and done.round not in folder.checkpoint_rounds()):
-            self._save(done)
+        self._keep(done.state, done.memory)
         if folder is None:
             return self._told(f"{where}; nothing was kept, since the run has no out folder")
         return self._told(f"{where}; {folder.hint}")

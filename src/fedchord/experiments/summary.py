@@ -51,6 +51,12 @@ def notes(parts: Parts) -> list[Note]:
     if parts.config.plan().average:
         plan = parts.config.plan()
         found.append({"kind": "average", "rounds": sum(plan.averages(t + 1) for t in range(plan.rounds))})
+    if (attack := parts.config.hostile()) is not None:
+        every = parts.federation.num_clients
+        hostile = list(attack.hostile(parts.config.seed, every))
+        found.append(
+            {"kind": "attack", "attack": attack.name, "scale": attack.strength, "clients": hostile, "of": every}
+        )
     line = parts.algorithm.client.deploys.kind == LINE
     if parts.config.sweep_lambdas is not None and not line:
         found.append({"kind": "no-line", "method": parts.config.method})

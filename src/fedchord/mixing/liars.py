@@ -14,6 +14,12 @@ from fedchord.core.rules import Cohort, Mix, MixingRule, RoundInfo
 from fedchord.tensors import Tensors
 
 
+def lied(losses: Tensor, ids: Tensor, clients: Collection[int], factor: float) -> Tensor:
+    """What is reported: factor F_i by those of `ids` who are among `clients`, F_i by all others."""
+    lying = torch.isin(ids, torch.tensor(sorted(clients), device=ids.device))
+    return torch.where(lying.to(losses.device), factor * losses, losses)
+
+
 @final
 @dataclass(frozen=True)
 class Liars(MixingRule):
@@ -71,7 +77,7 @@ class Liars(MixingRule):
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
         assert cohort.losses is not None
         lying = torch.isin(cohort.ids, torch.tensor(self.clients, device=cohort.ids.device))
-        reported = torch.where(lying.to(cohort.losses.device), self.factor * cohort.losses, cohort.losses)
+        reported = lied(cohort.losses, cohort.ids, self.clients, self.factor)
         mix, state = self.rule.weigh(state, replace(cohort, losses=reported), info)
         share = float(mix.shares[lying.to(mix.shares.device)].sum())
         return replace(mix, log={**mix.log, "liar_share": share}), state

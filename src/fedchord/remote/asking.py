@@ -16,6 +16,7 @@ from fedchord.core.records import Log, ServerState
 from fedchord.core.round import Results, open_run, round_info
 from fedchord.engine.attendance import Terms, collected
 from fedchord.engine.executors import one_thread
+from fedchord.engine.guards import Defence
 from fedchord.engine.weather import LOST, Weather
 from fedchord.engine.work import Work
 from fedchord.remote.checking import check_marks, check_size, check_tensors, signed, whole
@@ -62,7 +63,15 @@ class Asking:
         needs = set(self.work.algorithm.mixing.needs)
         two = self.service.phases == 1 or needs <= {"loss"}
         name = type(self.work.algorithm.mixing).__name__
+        looks = self.defence.looks
+        sums = self.service.phases == 1 or not looks
+        require(sums, "serve", f"phases=2 is for sums of updates, and {looks} must see single ones; use phases=1")
         require(two, "serve", f"phases=2 is for mixing rules that need losses at most; {name} needs {sorted(needs)}")
+
+    @property
+    def defence(self) -> Defence:
+        """How uploads are taken; how many must be left is the service's."""
+        return self.plan.config.defended(self.service.terms)
 
     # -- who is there ----------------------------------------------------------------------------------------------
 

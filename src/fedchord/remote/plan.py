@@ -27,7 +27,7 @@ from fedchord.metrics import check_kind
 from fedchord.safe import json_of
 
 FORMAT = 1
-ABOUT_ROWS = (keys.Data, keys.Split, keys.Newcomers, keys.Synthetic, keys.Weathered)
+ABOUT_ROWS = (keys.Data, keys.Split, keys.Newcomers, keys.Synthetic, keys.Weathered, keys.Hostile)
 ROWS = frozenset(keys.key_of(part) for record in ABOUT_ROWS for part in record.__dataclass_fields__.values())
 ELSEWHERE = (ROWS - {"test", "validation"}) | {
     "noise",

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fedchord import rng
+from fedchord.attacks.attack import Attack
 from fedchord.data.federation import Federation
 from fedchord.data.ragged import Ragged
 from fedchord.engine.attendance import TooFew
@@ -26,6 +27,7 @@ from fedchord.engine.weather import Weather
 from fedchord.experiments.round import Round
 from fedchord.remote.asking import Service
 from fedchord.remote.direct import Direct, nodes_of
+from fedchord.remote.hostile import Hostile
 from fedchord.remote.plan import Plan
 from fedchord.remote.serve import serve
 
@@ -86,17 +88,22 @@ def rehearse(
     service: Service | None = None,
     weather: Weather | None = None,
     rounds: int | None = None,
+    attack: Attack | None = None,
     tell: Callable[[Round], None] = lambda done: None,
 ) -> Rehearsed:
-    """Play the first `rounds` rounds of a plan (None: all) with nodes in this process; `tell` hears of each."""
+    """Play the first `rounds` rounds of a plan (None: all) with nodes in this process, some of them hostile in an
+    `attack`; `tell` hears of each."""
     asked = service or Service()
     terms = asked.terms if weather is None else weather.terms
     quick = replace(asked, wait=0.0, terms=terms)
     found: list[Round] = []
     with TemporaryDirectory(prefix="fedchord-rehearsal-") as folder:
-        nodes = nodes_of(plan, made_up(plan.outline, plan.course.seed), Path(folder), os.urandom(32))
+        rows = made_up(plan.outline, plan.course.seed)
+        rows = rows if attack is None else attack.poisoned(rows, plan.course.seed)
+        nodes = nodes_of(plan, rows, Path(folder), os.urandom(32))
+        transport = Direct(nodes) if attack is None else Hostile(nodes, plan, attack)
         try:
-            for done in serve(plan, Direct(nodes), service=quick, weather=weather):
+            for done in serve(plan, transport, service=quick, weather=weather):
                 found.append(done)
                 tell(done)
                 if len(found) == rounds:

@@ -9,10 +9,11 @@ from dataclasses import replace
 import torch
 
 from fedchord.core.records import Mix, RoundInfo, ServerState
-from fedchord.core.round import Results, advance, close_round, following, open_round, weigh
+from fedchord.core.round import Results, advance, following, open_round, weigh
 from fedchord.engine.attendance import enough
+from fedchord.engine.guards import finite
 from fedchord.engine.memory import ClientMemory
-from fedchord.engine.simulate import RoundResult, finished
+from fedchord.engine.simulate import RoundResult, closed, finished
 from fedchord.remote.asking import Asking, stacked
 from fedchord.remote.parcel import Parcel
 
@@ -41,8 +42,8 @@ def one_phase(asking: Asking, state: ServerState, info: RoundInfo, ids: list[int
     came, missing = asking.ask("train", state.broadcast, state, ids, asking.check_upload, least, told)
     enough(state.round + 1, len(came), least, size, missing)
     results = stacked(asking.work, came, asking.template)
-    after, mix = close_round(asking.work.algorithm, asking.work.task, state, results, replace(info, cohort=len(came)))
-    return after, mix, results, missing
+    after, mix, taken, left_out = closed(asking.work, state, results, info, asking.defence)
+    return after, mix, taken, missing | left_out
 
 
 def two_phases(asking: Asking, state: ServerState, info: RoundInfo, ids: list[int], least: int, size: int) -> Closed:
@@ -82,4 +83,5 @@ def two_phases(asking: Asking, state: ServerState, info: RoundInfo, ids: list[in
     one = torch.ones(len(here), dtype=mix.shares.dtype)
     broadcast, server = advance(algorithm, work.task, state, sums, Mix(one, one), now)
     after = following(state, broadcast, mixing, server, sums.ids)
+    finite(after)
     return after, mix, replace(sums, losses=known.losses, reports=known.reports), missing

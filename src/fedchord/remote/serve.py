@@ -10,6 +10,7 @@ from typing import Any
 from fedchord.core.records import LINE, ServerState
 from fedchord.core.round import Plan as Course
 from fedchord.engine.executors import Executor, Serial
+from fedchord.engine.guards import Defence
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult
 from fedchord.engine.weather import Weather
@@ -219,3 +220,10 @@ class ServedConfig:
     def weather(self) -> Weather | None:
         """Who is away and what gets lost; None where that is not played."""
         return self.played
+
+    def hostile(self) -> None:
+        """Nobody that the server knows of."""
+
+    def defence(self) -> Defence:
+        """How the server takes uploads."""
+        return self.of.config.defence()

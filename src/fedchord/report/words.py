@@ -68,6 +68,13 @@ def central(note: Fact) -> str:
     return f"central: every round, one client trained on the {note['rows']} training rows of all"
 
 
+def attack(note: Fact) -> str:
+    """Who is hostile, and on whom is measured."""
+    count, every = len(note["clients"]), note["of"]
+    told = f"{count} of {every} clients are hostile ({note['attack']}, scale {note['scale']:g})"
+    return f"attack: {told}; numbers are of the {every - count} honest clients"
+
+
 def average(note: Fact) -> str:
     """What takes the place of the last model."""
     count = note["rounds"]
@@ -121,6 +128,7 @@ KINDS: dict[str, Callable[[Fact], str]] = {
     "data": data,
     "newcomers": newcomers,
     "central": central,
+    "attack": attack,
     "average": average,
     "choice": choice,
     "no-line": no_line,

@@ -22,7 +22,7 @@ from fedchord.experiments import study
 from fedchord.files import write_figure, write_text
 from fedchord.report.plots import SUFFIXES
 from fedchord.report.study_table import told
-from fedchord.thesis import figure_data, figure_draw, figure_fair, figure_grids, figure_land, studies
+from fedchord.thesis import figure_data, figure_draw, figure_fair, figure_grids, figure_hostile, figure_land, studies
 from fedchord.thesis.figure_data import Cells
 from fedchord.thesis.figure_draw import Drawing
 
@@ -155,6 +155,21 @@ FIGURES: dict[str, Kind] = {
         "about 5 min",
         figure_fair.regrets,
         ("AAggFF-D", "SpeechCommands"),
+    ),
+}
+
+FIGURES |= {
+    "hostile": Kind(
+        "accuracy, worst tenth and personal accuracy over the share of hostile clients: five attacks, five defences",
+        "hostile",
+        "about 5 min",
+        figure_hostile.hostile,
+    ),
+    "hostile-mnist": Kind(
+        "the same on MNIST: three attacks, the global model",
+        "hostile_mnist",
+        "about 3 min",
+        figure_hostile.hostile,
     ),
 }
 

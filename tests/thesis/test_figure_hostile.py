@@ -1,0 +1,55 @@
+"""The figure of hostile clients, against made-up runs whose numbers are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedchord.check import FedchordError
+from fedchord.experiments import study
+from fedchord.experiments.reading import Run
+from fedchord.thesis import figure_hostile, figures, studies
+
+
+def run(method: str, mean: float, worst: float, attack: str = "", share: float = 0.0) -> Run:
+    keys: dict[str, Any] = {"method": method} | ({"attack": attack, "attack.share": share} if attack else {})
+    return Run(Path("x"), keys, {"metrics": {"top1": {"mean": mean, "worst10": worst}}})
+
+
+def test_a_column_per_attack_and_a_line_per_defence() -> None:
+    cells = {
+        ("FedAvg", "honest"): [run("fedavg", 0.9, 0.8), run("fedavg", 0.8, 0.6)],
+        ("FedAvg", "noise 0.2"): [run("fedavg", 0.5, 0.3, "noise", 0.2)],
+        ("FedAvg", "scaled 0.1"): [run("fedavg", 0.4, 0.2, "scaled", 0.1)],
+        ("Krum", "honest"): [run("fedavg", 0.7, 0.5)],
+        ("Krum", "noise 0.2"): [run("fedavg", 0.65, 0.45, "noise", 0.2)],
+        ("SuPerFed, Krum", "honest"): [run("superfed-mm", 0.95, 0.9)],
+        ("SuPerFed, Krum", "noise 0.2"): [run("superfed-mm", 0.94, 0.9, "noise", 0.2)],
+    }
+    drawn = figure_hostile.hostile(cells)
+    grid = drawn.figure.axes
+    assert len(grid) == 3 * 2 and [axes.get_title() for axes in grid[:2]] == ["noise", "scaled"]
+    fedavg, krum = grid[0].lines
+    assert fedavg.get_xdata().tolist() == [0.0, 0.2] and fedavg.get_ydata().tolist() == pytest.approx([0.85, 0.5])
+    assert krum.get_ydata().tolist() == pytest.approx([0.7, 0.65])
+    assert grid[1].lines[0].get_ydata().tolist() == pytest.approx([0.85, 0.4])
+    assert grid[2].lines[0].get_ydata().tolist() == pytest.approx([0.7, 0.3])  # the worst tenth
+    assert grid[4].lines[0].get_ydata().tolist() == pytest.approx([0.95, 0.94])
+    assert grid[4].lines[0].get_label() == "Krum"
+    assert ("noise", "FedAvg", 0.0, False, "mean", pytest.approx(0.85), 2) in drawn.rows
+    with pytest.raises(FedchordError, match="no run has an attack"):
+        figure_hostile.hostile({("FedAvg", "honest"): [run("fedavg", 0.9, 0.8)]})
+
+
+def test_the_studies_have_every_attack_with_every_defence() -> None:
+    plan = study.plan(studies.load("hostile"))
+    assert {figures.FIGURES[name].study for name in ("hostile", "hostile-mnist")} == {"hostile", "hostile_mnist"}
+    grid = {(job.method, job.config.attack, job.config.attack_share) for job in plan.jobs}
+    attacks = {"sign-flip", "scaled", "noise", "little", "label-flip"}
+    assert len(grid) == 12 * (1 + len(attacks) * 4)
+    assert {attack for _, attack, _ in grid} == attacks | {None}
+    smoke = study.plan(studies.load("hostile"), "smoke").jobs
+    krum = next(job for job in smoke if job.method == "Krum").config
+    krum.algorithm().mixing.sizes(krum.plan().size(20))  # enough clients in a round at every scale
