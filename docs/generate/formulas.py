@@ -78,7 +78,10 @@ def mathml(text: str) -> str:
     from latex2mathml.converter import convert  # an extra: only the site needs it
 
     lines = [convert(latex(line), display="block") for line in text.splitlines() if line.strip()]
-    return '<div class="formula">' + "".join(lines).replace("\n", "") + "</div>"
+    tight = re.sub(
+        r"<mo[^>]*>(&#x0(?:007C|2016);)</mo>", r'<mo stretchy="false" lspace="0" rspace="0">\1</mo>', "".join(lines)
+    )
+    return f'<div class="formula">{tight}</div>'
 
 
 def set_blocks(text: str, set_one=mathml) -> str:

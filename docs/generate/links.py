@@ -18,6 +18,9 @@ ROOT_PAGES = {
     "benchmarks/README.md": "benchmarks.md",
 }
 """Documents elsewhere in the repository, and their places in the site."""
+SPECIAL = {"docs/costs.json": "methods/index.md"}
+"""Files that a page shows."""
+STUDY = re.compile(r"src/fedchord/thesis/studies/(\w+)\.toml")
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"(^ *(`{3,})[^\n]*\n.*?^ *\2\s*$)", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "sh", ".md": "markdown", ".js": "javascript"}
@@ -30,8 +33,11 @@ def home(place: str) -> str:
 
 def place_of(path: str) -> str:
     """The place in the site of a file or folder of the repository."""
-    if path in ROOT_PAGES:
-        return ROOT_PAGES[path]
+    known = ROOT_PAGES | SPECIAL
+    if path in known:
+        return known[path]
+    if study := STUDY.fullmatch(path):
+        return f"studies/{study[1]}.md"
     inside = path.removeprefix("docs/")
     return inside if path.startswith("docs/") and not path.endswith((".py", ".json")) else f"source/{path}.md"
 

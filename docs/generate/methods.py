@@ -14,7 +14,7 @@ from typing import Any
 
 from formulas import is_formula, set_blocks
 
-from fedchord.catalog import METHODS, Method, fields
+from fedchord.catalog import METHODS, Method, build, fields
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent
@@ -66,7 +66,12 @@ def doc(found: type) -> str:
 
 def formulas(name: str) -> list[str]:
     """The formulas of a method, as they are written in the docstrings of its rules."""
-    blocks = [block for part in PARTS for block in re.split(r"\n{2,}", doc(rule(METHODS[name], part)))]
+    return [block for part in PARTS for block in formulas_of(rule(METHODS[name], part))]
+
+
+def formulas_of(found: type) -> list[str]:
+    """The formulas of one rule."""
+    blocks = re.split(r"\n{2,}", doc(found))
     return [block for block in blocks if block.startswith("    ") and is_formula(inspect.cleandoc(block))]
 
 
@@ -145,11 +150,8 @@ def page(name: str) -> str:
     """The page of one method."""
     method, more = METHODS[name], told()[name]
     data = "" if "tables" not in name else "data=heart "
-    cohort = (
-        "cohort=all "
-        if more["family"] == "synthetic" or getattr(rule(method, "mixing"), "full", False)
-        else "cohort=5 "
-    )
+    everyone = more["family"] == "synthetic" or build(name).mixing.full
+    cohort = "cohort=all " if everyone else "cohort=5 "
     lines = [f"# {name}", "", f"*{_sentence(method.about)}*", ""]
     lines += ["```sh", RUN.format(name=name, data=data, cohort=cohort), "```", ""]
     lines += ["## When to use it", "", more["when"], "", "[Which method?](../which-method.md) compares.", ""]

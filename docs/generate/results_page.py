@@ -29,9 +29,10 @@ def text() -> str:
     counts = Counter(one.state for one in status().states.values())
     told = ", ".join(f"{counts[word]} {word}" for word in STATES)
     lines = [BEGIN, "", f"Of the thesis' {sum(counts.values())} printed results: {told}.", ""]
+    lines += ['<div class="wide" markdown>', ""]
     lines += ["| the thesis claims | so far | what was found | comparisons | table |", "|---|---|---|---|---|"]
     lines += [_row(claim) for claim in claims.claims()]
-    return "\n".join([*lines, "", END])
+    return "\n".join([*lines, "", "</div>", "", END])
 
 
 def _row(claim: Claim) -> str:
@@ -39,8 +40,10 @@ def _row(claim: Claim) -> str:
     answer = claims.answer(claim, claims.measured(status().states))
     full = claims.answer(claim, claims.measured(status().states, full=True))
     study = studies.ALIASES.get(claim.table, claim.table)
+    notes = f"studies/{study}.md"  # on the site both are the page of the study
+    link = notes if (PAGE.parent / notes).exists() else f"../src/fedchord/thesis/studies/{study}.toml"
     word = f"**{answer.word}**" + (", in shorter runs" if answer.word == FAILS and not full.fails else "")
-    return f"| {claim.text} | {word} | {_found(claim, found)} | {answer} | [{claim.table}](studies/{study}.md) |"
+    return f"| {claim.text} | {word} | {_found(claim, found)} | {answer} | [{claim.table}]({link}) |"
 
 
 def _found(claim: Claim, found: list[Compared]) -> str:

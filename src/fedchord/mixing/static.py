@@ -16,7 +16,9 @@ from fedchord.tensors import Tensors
 class BySize(MixingRule):
     """Weights by size, n_i training examples of a client (McMahan et al., 2017).
 
-        p_i = n_i / sum_j n_j,   j in the cohort.
+        p_i = n_i / sum_j n_j
+
+    The sum runs over the cohort.
     """
 
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
@@ -30,6 +32,8 @@ class Uniform(MixingRule):
     """Equal weights: the control for rules that claim to gain by adapting the weights.
 
         p_i = 1 / |S|
+
+    S is the cohort.
     """
 
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:

@@ -96,6 +96,8 @@ class Yogi(ServerRule):
 
         m <- b1 m + (1 - b1) D,   v <- v - (1 - b2) D^2 sign(v - D^2),
         theta <- theta + lr m / (sqrt(v) + tau),   m_0 = 0,   v_0 = tau^2.
+
+    The second moment falls by at most (1 - b2) D^2 in a round, whatever its size.
     """
 
     lr: float = 0.01
