@@ -148,14 +148,14 @@ class _Reader:
         here = self._peek()
         if here in "({":
             return latex(self._bracketed())
-        found = re.compile(r"-?(?:\d+|[A-Za-z]+)'?").match(self.text, self.at)
+        found = re.compile(r"-?(?:\d+|[A-Za-z]+)").match(self.text, self.at)
         if not found:
             return ""
         self.at = found.end()
         word = found.group()
         if word == "T" and self.text[found.start() - 1] == "^":
             return r"\top"
-        is_index = len(word.strip("-'")) <= 2 and word != "lr"
+        is_index = len(word.strip("-")) <= 2 and word != "lr"
         return (_symbol(word) or word) if is_index or _symbol(word) else rf"\text{{{word}}}"
 
     def _bracketed(self) -> str:
