@@ -101,6 +101,10 @@ def test_words_commands_and_tables_are_no_formulas():
     assert formulas.set_blocks(text, lambda block: "X").count("X") == 1
 
 
+def test_an_inner_product_in_words_is_no_tag():
+    assert formulas.set_blocks("pays <p, r> for `x <y>`") == "pays &lt;p, r> for `x <y>`"
+
+
 def test_every_formula_is_set(made):
     """All of it is MathML that can be parsed, and no symbol is lost: letters and digits are those of the plain text."""
     for name in METHODS:

@@ -47,7 +47,7 @@ OPERATORS = {
     "||": r"\| ",
     "..": r"\ldots ",
     "~": r"\sim ",
-    "'": "'",
+    "'": r"\prime ",
     "{": r"\{",
     "}": r"\}",
     "%": r"\%",
@@ -77,10 +77,9 @@ def mathml(text: str) -> str:
     """A block of plain notation as MathML, one formula a line."""
     from latex2mathml.converter import convert  # an extra: only the site needs it
 
-    lines = [convert(latex(line), display="block") for line in text.splitlines() if line.strip()]
-    tight = re.sub(
-        r"<mo[^>]*>(&#x0(?:007C|2016);)</mo>", r'<mo stretchy="false" lspace="0" rspace="0">\1</mo>', "".join(lines)
-    )
+    lines = "".join(convert(latex(line), display="block") for line in text.splitlines() if line.strip())
+    lines = lines.replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")  # a relation, not a letter
+    tight = re.sub(r"<mo[^>]*>(&#x0(?:007C|2016);)</mo>", r'<mo stretchy="false" lspace="0" rspace="0">\1</mo>', lines)
     return f'<div class="formula">{tight}</div>'
 
 
@@ -90,8 +89,16 @@ def set_blocks(text: str, set_one=mathml) -> str:
     for block in re.split(r"\n{2,}", text):
         plain = textwrap.dedent(block)
         formula = block.startswith("    ") and is_formula(plain)
-        found.append(set_one(plain) if formula else block)
+        found.append(set_one(plain) if formula else _prose(block))
     return "\n\n".join(found)
+
+
+def _prose(text: str) -> str:
+    """Words in which <p, r> is an inner product and no tag; what is code stays."""
+    if text.startswith("    "):
+        return text
+    parts = text.split("`")
+    return "`".join(part if index % 2 else part.replace("<", "&lt;") for index, part in enumerate(parts))
 
 
 class _Reader:

@@ -16,7 +16,12 @@ import methods
 import reference
 import study_pages
 
-DOCS = links.ROOT / "docs"
+HIDDEN = {
+    "index.md": {"hide": ["navigation", "toc"]},
+    "results.md": {"hide": ["toc"]},
+    "which-method.md": {"hide": ["toc"]},
+}
+"""Pages whose tables or pictures need the room."""
 
 
 def on_config(config: Any) -> Any:
@@ -54,4 +59,5 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Lead links to places in the site."""
     place = page.file.src_uri
+    page.meta |= HIDDEN.get(place, {})
     return markdown if place.startswith("source/") else links.relinked(markdown, place)

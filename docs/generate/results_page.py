@@ -30,7 +30,7 @@ def text() -> str:
     told = ", ".join(f"{counts[word]} {word}" for word in STATES)
     lines = [BEGIN, "", f"Of the thesis' {sum(counts.values())} printed results: {told}.", ""]
     lines += ['<div class="wide" markdown>', ""]
-    lines += ["| the thesis claims | so far | what was found | comparisons | table |", "|---|---|---|---|---|"]
+    lines += ["| the thesis claims | so far | comparisons | what was found | table |", "|---|---|---|---|---|"]
     lines += [_row(claim) for claim in claims.claims()]
     return "\n".join([*lines, "", "</div>", "", END])
 
@@ -43,7 +43,7 @@ def _row(claim: Claim) -> str:
     notes = f"studies/{study}.md"  # on the site both are the page of the study
     link = notes if (PAGE.parent / notes).exists() else f"../src/fedchord/thesis/studies/{study}.toml"
     word = f"**{answer.word}**" + (", in shorter runs" if answer.word == FAILS and not full.fails else "")
-    return f"| {claim.text} | {word} | {_found(claim, found)} | {answer} | [{claim.table}]({link}) |"
+    return f"| {claim.text} | {word} | {answer} | {_found(claim, found)} | [{claim.table}]({link}) |"
 
 
 def _found(claim: Claim, found: list[Compared]) -> str:
