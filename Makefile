@@ -4,10 +4,10 @@ BIN := $(VENV)/bin
 EXTRAS ?= dev
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test coverage lint format bench docs index architecture wheel fresh
+.PHONY: help setup demo test coverage lint format bench docs docs-check results index architecture wheel fresh
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 # torch goes first: its CPU build satisfies every later requirement
 $(VENV)/ready: pyproject.toml constraints.txt
@@ -39,8 +39,18 @@ format: setup ## rewrite the code in the house format
 bench: setup ## the speed and memory benchmark, ratios in one run
 	$(BIN)/python benchmarks/run.py
 
-docs: setup ## check that the commands and links in the documents hold
-	$(BIN)/python -m pytest tests/test_docs.py tests/test_tutorials.py
+$(VENV)/docs: $(VENV)/ready
+	$(PIP) -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/docs ## build the documents as a site: site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+docs-check: docs ## the site, looked at in a real browser
+	FEDCHORD_SITE=site $(BIN)/python -m pytest -n 0 tests/test_site_browser.py
+
+results: setup ## write the claims of docs/results.md anew from what is kept in results/
+	$(BIN)/python docs/generate/results_page.py
 
 index: setup ## write what `fedchord list` and `study list` answer, after a change of the catalogue
 	$(BIN)/python -m fedchord.cli.index

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/tutorials/*.md")
+FILES = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/*.md",
+    "docs/tutorials/*.md",
+    "docs/studies/*.md",
+)
 DOCUMENTS = {str(path.relative_to(ROOT)): path.read_text() for pattern in FILES for path in sorted(ROOT.glob(pattern))}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

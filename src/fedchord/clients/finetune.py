@@ -14,7 +14,9 @@ from fedchord.tensors import Tensors
 @final
 @dataclass(frozen=True)
 class FineTune(ClientRule):
-    """FedAvg whose clients deploy a locally adapted copy of the global model.
+    """FedAvg whose clients deploy a locally adapted copy of the global model (control).
+
+        theta_i <- theta_i - tune_lr grad F_i(theta_i),   theta_i = theta at first, after the last round.
 
     form="global": the last global model after `tune_epochs` epochs on the client's training rows, for every client,
     also one that was never sampled. form="last": the client's own model at the end of its last round, which costs

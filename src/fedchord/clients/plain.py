@@ -16,7 +16,9 @@ from fedchord.tensors import Tensors
 class Plain(ClientRule):
     """Local SGD from the received model; the change is uploaded (McMahan et al., 2017, FedAvg).
 
-    theta_i <- theta - lr grad F_i(batch; theta), E epochs; upload theta_i - theta.
+        theta_i <- theta_i - lr grad F_i(batch; theta_i),   theta_i = theta at first,
+
+    E epochs; upload theta_i - theta.
     """
 
 
@@ -24,6 +26,8 @@ class Plain(ClientRule):
 @dataclass(frozen=True)
 class Local(ClientRule):
     """Every client trains a model of its own and sends nothing: the control that says what federation is worth.
+
+        theta_i <- theta_i - lr grad F_i(batch; theta_i),   theta_i kept from round to round.
 
     All clients start from the same first model; one that was never sampled deploys that first model, and is counted.
     """

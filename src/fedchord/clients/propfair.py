@@ -18,6 +18,8 @@ from fedchord.tensors import Tensors
 class PropFairLoss(ClientRule):
     """Local SGD on -log(M - loss) of each batch (Zhang et al., 2022, PropFair).
 
+        theta <- theta - lr grad F_i(theta) / max(M - F_i(theta), guard),   F_i on one batch.
+
     Where M - loss is below the guard, log u is continued by its tangent, log guard + (u - guard) / guard: the slope
     never exceeds 1 / guard times that of the loss, and never turns round. How many batches of a round met the guard is
     logged (`guarded`, summed over the cohort).

@@ -16,6 +16,8 @@ from fedchord.tensors import Tensors
 class Prox(ClientRule):
     """Local SGD on F_i(theta) + (mu / 2) ||theta - theta_g||^2 (Li et al., 2020, FedProx).
 
+        theta <- theta - lr (grad F_i(theta) + mu (theta - theta_g)),   theta_g the received model.
+
     The norm is squared and taken over all trainable parameters; mu = 0 is FedAvg.
     """
 

@@ -17,6 +17,10 @@ from fedchord.tensors import Cut, Tensors
 class Split(ClientRule):
     """Trains a model of which only one part is exchanged; the server never holds the other.
 
+        (s_i, h_i) <- (s_i, h_i) - lr grad F_i(s_i, h_i),   s <- sum_i p_i s_i,
+
+    with s the shared part, where every s_i begins, and h_i what the client keeps.
+
     The head is the modules named in `head` (comma-separated; empty: the last module of the model, which is the final
     linear layer of every model here), the body is the rest. What stays private and how the parts are trained:
 

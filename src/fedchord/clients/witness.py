@@ -29,7 +29,9 @@ FEATURES: dict[str, Callable[[Tensor], Tensor]] = {
 @final
 @dataclass(frozen=True)
 class Witness(SamplesRule):
-    """Sends gradients of E_i(u, v) = -<phi_t(u), mu_iv - nu_v> for every sample (u, v) of the broadcast set.
+    """Sends gradients of a fixed energy for every sample (u, v) of the broadcast set.
+
+        E_i(u, v) = -<phi_t(u), mu_iv - nu_v>
 
     phi_t is a network with weights drawn from the round's key, the same for all clients, without its last layer; mu_iv
     the mean of phi_t over the client's rows of class v, nu_v that over the samples of the class, fixed when

@@ -19,8 +19,10 @@ from fedchord.tensors import Tensors
 class Afl(MixingRule):
     """Agnostic federated learning, min over theta of max over p of sum_i p_i F_i (Mohri et al., 2019).
 
-    This round's updates are weighed with p; then p <- projection onto the simplex of p + gamma F, for the next round.
-    p starts at 1 / K. Every client takes part in every round.
+        p_{t+1} = argmin over the simplex of ||p - (p_t + gamma F)||^2,   p_1 = 1 / K.
+
+    This round's updates are weighed with p_t; the projection is for the next round. Every client takes part in every
+    round.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"loss"})

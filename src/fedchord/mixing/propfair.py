@@ -16,7 +16,9 @@ from fedchord.tensors import Tensors
 class PropFair(MixingRule):
     """Proportional fairness, min of -sum_i n_i log(M - F_i), as weights (Zhang et al., 2022; departs: E18).
 
-    p_i ~ n_i / max(M - F_i, guard). How many losses are above M - guard is logged (`guarded`). A large M is FedAvg.
+        p_i ~ n_i / max(M - F_i, guard)
+
+    How many losses are above M - guard is logged (`guarded`). A large M is FedAvg.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"loss"})

@@ -14,7 +14,12 @@ from fedchord.tensors import Tensors
 @final
 @dataclass(frozen=True)
 class BySize(MixingRule):
-    """p_i = n_i / sum over the cohort of n_j, with n_i training examples (McMahan et al., 2017)."""
+    """Weights by size, n_i training examples of a client (McMahan et al., 2017).
+
+        p_i = n_i / sum_j n_j
+
+    The sum runs over the cohort.
+    """
 
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
         shares = cohort.sizes.double() / cohort.sizes.sum()
@@ -24,7 +29,12 @@ class BySize(MixingRule):
 @final
 @dataclass(frozen=True)
 class Uniform(MixingRule):
-    """p_i = 1 / |S|: the control for rules that claim to gain by adapting the weights."""
+    """Equal weights: the control for rules that claim to gain by adapting the weights.
+
+        p_i = 1 / |S|
+
+    S is the cohort.
+    """
 
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
         shares = torch.full((len(cohort.ids),), 1 / len(cohort.ids), dtype=torch.float64)

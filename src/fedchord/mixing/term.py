@@ -18,6 +18,8 @@ from fedchord.tensors import Tensors
 class Term(MixingRule):
     """Tilted empirical risk at the level of clients, p_i ~ n_i exp(tilt F_i) (Li et al., 2021, TERM).
 
+        p_i = n_i exp(tilt F_i) / sum_j n_j exp(tilt F_j),   j in the cohort.
+
     tilt = 0 is FedAvg; a large tilt follows the highest loss; a negative one turns away from high losses.
     """
 

@@ -28,8 +28,12 @@ from fedchord.tensors import Tensors
 @final
 @dataclass(frozen=True)
 class Momentum(ServerRule):
-    """FedAvgM: v <- beta v + D,  theta <- theta + lr v (Hsu et al., 2019). No (1 - beta) factor; beta = 0 is the
-    plain step."""
+    """FedAvgM, server momentum on the mixed update D (Hsu et al., 2019).
+
+        v <- beta v + D,   theta <- theta + lr v,   v_0 = 0.
+
+    There is no factor 1 - beta; beta = 0 is the plain step.
+    """
 
     lr: float = 1.0
     beta: float = 0.9
@@ -49,8 +53,13 @@ class Momentum(ServerRule):
 @final
 @dataclass(frozen=True)
 class Adam(ServerRule):
-    """FedAdam: v <- b2 v + (1 - b2) D^2. Departs from common code: one update in the first round, kept state (choices
-    0.6)."""
+    """FedAdam, Adam on the mixed update D (Reddi et al., 2021).
+
+        m <- b1 m + (1 - b1) D,   v <- b2 v + (1 - b2) D^2,
+        theta <- theta + lr m / (sqrt(v) + tau),   m_0 = 0,   v_0 = tau^2.
+
+    Departs from common code: one update in the first round, and the state is kept.
+    """
 
     lr: float = 0.01
     beta1: float = 0.9
@@ -83,7 +92,13 @@ class Adam(ServerRule):
 @final
 @dataclass(frozen=True)
 class Yogi(ServerRule):
-    """FedYogi: v <- v - (1 - b2) D^2 sign(v - D^2)."""
+    """FedYogi, Yogi on the mixed update D (Reddi et al., 2021).
+
+        m <- b1 m + (1 - b1) D,   v <- v - (1 - b2) D^2 sign(v - D^2),
+        theta <- theta + lr m / (sqrt(v) + tau),   m_0 = 0,   v_0 = tau^2.
+
+    The second moment falls by at most (1 - b2) D^2 in a round, whatever its size.
+    """
 
     lr: float = 0.01
     beta1: float = 0.9
@@ -108,7 +123,13 @@ class Yogi(ServerRule):
 @final
 @dataclass(frozen=True)
 class Adagrad(ServerRule):
-    """FedAdagrad: v <- v + D^2. The paper runs it with b1 = 0, the default here."""
+    """FedAdagrad, Adagrad on the mixed update D (Reddi et al., 2021).
+
+        m <- b1 m + (1 - b1) D,   v <- v + D^2,
+        theta <- theta + lr m / (sqrt(v) + tau),   m_0 = 0,   v_0 = tau^2.
+
+    The paper runs it with b1 = 0, the default here.
+    """
 
     lr: float = 0.01
     beta1: float = 0.0

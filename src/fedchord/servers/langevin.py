@@ -36,7 +36,9 @@ EPS = 1e-12
 @final
 @dataclass(frozen=True)
 class Langevin(ServerRule):
-    """x <- clamp(x - beta_t g + delta N(0, I)),  g = sum_i w_i a_i G_i / sum_i w_i a_i for every sample (chapter 4).
+    """A Langevin step of every sample along the mixed energy gradient (thesis, chapter 4).
+
+        x <- clamp(x - beta_t g + delta N(0, I)),   g = sum_i w_i a_i G_i / sum_i w_i a_i.
 
     x has the shape (classes, samples of a class, ...). The step falls from `beta` in the first round to `beta_end` in
     the last, by half a cosine,

@@ -14,7 +14,12 @@ from fedchord.tensors import Tensors
 @final
 @dataclass(frozen=True)
 class Step(ServerRule):
-    """theta <- theta + lr sum_i p_i (theta_i - theta); lr = 1 is the weighted mean of the clients' models (FedAvg)."""
+    """A step along the mixed update; lr = 1 is the weighted mean of the clients' models (McMahan et al., 2017, FedAvg).
+
+        theta <- theta + lr sum_i p_i (theta_i - theta)
+
+    theta_i is what client i of the cohort ends with.
+    """
 
     lr: float = 1.0
 
@@ -28,8 +33,12 @@ class Step(ServerRule):
 @final
 @dataclass(frozen=True)
 class ScaffoldStep(ServerRule):
-    """x <- x + lr sum_i p_i (y_i - x),  c <- c + (|S| / K) mean over the cohort of (c_i' - c_i) (Karimireddy et al.,
-    2020)."""
+    """SCAFFOLD's step of the model x and of the control variate c (Karimireddy et al., 2020).
+
+        x <- x + lr sum_i p_i (y_i - x),   c <- c + (|S| / K) mean over the cohort of (c_i' - c_i).
+
+    y_i is what client i ends with; S is the cohort, of K clients.
+    """
 
     takes: ClassVar[Mapping[str, str]] = {"theta": "mix", "control": "mean"}
 
@@ -46,8 +55,12 @@ class ScaffoldStep(ServerRule):
 @final
 @dataclass(frozen=True)
 class Blend(ServerRule):
-    """theta <- (1 - beta) theta + beta sum_i p_i theta_i: pFedMe's averaging (Dinh et al., 2020); beta = 1 is the
-    mean."""
+    """pFedMe's averaging (Dinh et al., 2020); beta = 1 is the mean.
+
+        theta <- (1 - beta) theta + beta sum_i p_i theta_i
+
+    theta_i is what client i of the cohort ends with.
+    """
 
     beta: float = 1.0
 

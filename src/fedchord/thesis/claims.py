@@ -63,9 +63,32 @@ def claims() -> tuple[Claim, ...]:
     return tuple(Claim(**(one | {key: tuple(one[key]) for key in ("rows", "columns") if key in one})) for one in found)
 
 
+@dataclass(frozen=True)
+class Compared:
+    """One comparison of a claim: the best of the cells it is about, the best of the others, and whether it holds; of an
+    open one only `mine` and `others` are known."""
+
+    word: str
+    mine: tuple[Cell, ...]
+    others: tuple[Cell, ...]
+    best: tuple[Cell, float] | None = None
+    rival: tuple[Cell, float] | None = None
+
+    @property
+    def lead(self) -> float:
+        """By how much the claim's own side is better, whatever is better of its number."""
+        assert self.best is not None and self.rival is not None
+        return _sign(self.best[0]) * (self.best[1] - self.rival[1])
+
+
+def compared(claim: Claim, lookup: Lookup) -> list[Compared]:
+    """Every comparison of a claim by the numbers that are given."""
+    return [_compare(mine, others, lookup) for mine, others in _comparisons(claim)]
+
+
 def answer(claim: Claim, lookup: Lookup) -> Answer:
     """A claim by the numbers that are given."""
-    counts = Counter(_compare(mine, others, lookup) for mine, others in _comparisons(claim))
+    counts = Counter(one.word for one in compared(claim, lookup))
     return Answer(counts[HOLDS], counts[FAILS], counts[OPEN])
 
 
@@ -110,11 +133,22 @@ def _parted(line: Sequence[Cell], mine: list[Cell]) -> tuple[list[Cell], list[Ce
     return mine, [cell for cell in line if cell not in mine]
 
 
-def _compare(mine: Sequence[Cell], others: Sequence[Cell], lookup: Lookup) -> str:
+def _compare(mine: Sequence[Cell], others: Sequence[Cell], lookup: Lookup) -> Compared:
+    sides = tuple(mine), tuple(others)
     found = [lookup(cell) for cell in (*mine, *others)]
     known = [one for one in found if one is not None]
     if len(known) < len(found) or len({repr(alike) for _, alike in known}) != 1:
-        return OPEN
-    sign = 1 if is_higher_better(mine[0].metric, mine[0].name) else -1
-    values = [sign * round(value, 2 if mine[0].metric not in ("loss", "ece", "mce") else 4) for value, _ in known]
-    return HOLDS if max(values[: len(mine)]) >= max(values[len(mine) :]) else FAILS
+        return Compared(OPEN, *sides)
+    digits = 2 if mine[0].metric not in ("loss", "ece", "mce") else 4
+    values = [round(value, digits) for value, _ in known]
+    numbered = list(zip((*mine, *others), values, strict=True))
+    best, rival = (max(side, key=_goodness) for side in (numbered[: len(mine)], numbered[len(mine) :]))
+    return Compared(HOLDS if _goodness(best) >= _goodness(rival) else FAILS, *sides, best, rival)
+
+
+def _goodness(numbered: tuple[Cell, float]) -> float:
+    return _sign(numbered[0]) * numbered[1]
+
+
+def _sign(cell: Cell) -> int:
+    return 1 if is_higher_better(cell.metric, cell.name) else -1
