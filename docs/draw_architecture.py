@@ -35,6 +35,7 @@ WORDS = {
     "evaluation": "what a client would deploy, and how good it is",
     "engine": "trains: simulate, executors, memory, checkpoints",
     "catalog": "the methods by name",
+    "attacks": "what hostile clients do",
     "clients": "client rules: what one client does in a round",
     "data": "federations, splits, files, official sources",
     "models": "plain torch modules, their last layer called head",

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from fedchord import check, notebook
-from fedchord.core import clock
 from fedchord.attacks.attack import Attack
 from fedchord.check import FedchordError
+from fedchord.core import clock
 from fedchord.core.round import Plan, Results, close_round, open_round, open_run
 from fedchord.core.rules import Algorithm, Mix, RoundInfo, ServerState
 from fedchord.core.task import Task
