@@ -49,6 +49,7 @@ def test_every_party_has_a_folder_that_reads_back(made: Path) -> None:
             "data.category": ["cp", "ecg"],
         }
         assert (party.limits.allow, party.limits.rounds, party.limits.log) == (("aaggff-s",), 7, ())
+        assert party.limits.evaluations == 7 + 2  # after every round, on validation rows, along lambda
         assert len(party.secret.read_bytes()) == 32
     secrets = {(made / name / "secret").read_bytes() for name in fed.clients}
     assert len(secrets) == 2

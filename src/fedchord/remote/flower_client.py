@@ -102,6 +102,8 @@ def _serve(node: Answering, client: RuntimeHttpClient, limit: int, say: Callable
         refused, kind, answer = error, "refused", Parcel({}, {"reason": "gone"})
     except FedchordError as error:
         kind, answer = "refused", Parcel({}, {"reason": str(error)})
+    if kind == "notice" and parcel.facts.get("reason"):
+        say(str(FedchordError(f"the server did not take an answer: {str(parcel.facts['reason'])[:300]}")))
     if kind == "refused" and refused is None:
         say(f"not answered: {answer.facts['reason']}")
     push_message(client, Message(pack(kind, answer), reply_to=message), context)

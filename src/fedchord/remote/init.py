@@ -21,6 +21,7 @@ from fedchord.files import blocked, written
 from fedchord.remote import certificates
 from fedchord.remote.certificates import Pair
 from fedchord.remote.facts import SPLIT
+from fedchord.remote.limits import measurements
 from fedchord.remote.settings import ABOUT_ROWS, ELSEWHERE, PORTS, Server, check_name, read_fed
 
 OWNER = "deploy init"
@@ -46,6 +47,8 @@ class New:
     data: Mapping[str, Scalar] = field(default_factory=dict)
     place: str = PLACE
     command: str = ""
+    measured: int = 0
+    """How often parties are asked for numbers of evaluation."""
 
     @property
     def server(self) -> Server:
@@ -137,7 +140,8 @@ def _asked(
     rows |= {"part": ""} if public and _natural(given) else {}
     plan: dict[str, Scalar] = {"method": config.method, "rounds": config.rounds, "seed": config.seed}
     plan |= {key: value for key, value in typed.items() if key not in rows}
-    return New(folder, own, tuple(nodes), host, port, plan, rows, place.rstrip("/"), command)
+    asked = measurements(config.rounds, config.choices()["eval_every"])
+    return New(folder, own, tuple(nodes), host, port, plan, rows, place.rstrip("/"), command, asked)
 
 
 def _words(new: New, server: Pair) -> dict[str, str]:
@@ -180,7 +184,7 @@ def _node_files(new: New, ca: Pair, number: int, words: Mapping[str, str]) -> di
     client = new.clients[number]
     here = {**words, **_service(new, client, f"{client}, a party of the federation {new.name}", "join node.toml")}
     here |= {"PARTY": client, "CLIENT": str(number), "DATA": tomli_w.dumps(_rows(new, client))}
-    here |= {"ALLOW": _toml([new.plan["method"]]), "ROUNDS": str(new.plan["rounds"])}
+    here |= {"ALLOW": _toml([new.plan["method"]]), "ROUNDS": str(new.plan["rounds"]), "TIMES": str(new.measured)}
     return {
         "node.toml": _filled("node.toml.in", here),
         "ca.pem": ca.shown,
