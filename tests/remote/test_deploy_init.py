@@ -261,7 +261,7 @@ def test_mistakes_are_one_line_and_leave_nothing(
 def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import fedchord.remote.init as module
 
-    monkeypatch.setattr(module, "_node_files", lambda *given: 1 / 0)
+    monkeypatch.setattr(module, "node_files", lambda *given: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         init(tmp_path / "fed", ["a"])
     assert list(tmp_path.iterdir()) == []

