@@ -37,6 +37,8 @@ class TestCatalogue(Contract):
     def named(self, request):
         self.name = request.param
 
+    test_clients_apart_agree_bit_for_bit = None  # with evaluation and sweep: tests/remote/test_every_method.py
+
     def algorithm(self) -> Algorithm:
         return Named(self.name).algorithm()
 
@@ -77,7 +79,26 @@ class Hasty(ClientRule):
         return dataclasses.replace(upload, mix={"theta": upload.mix["theta"] * (1 - visit.info.progress)}), kept
 
 
-def test_a_rule_that_breaks_the_contract_is_found():
+@dataclasses.dataclass(frozen=True)
+class Remembering(ClientRule):
+    """A rule that keeps a client's visits in a place of its own instead of in the client's memory."""
+
+    VISITS: ClassVar[dict[int, int]] = {}
+
+    def finish(self, trained, visit):
+        upload, kept = Plain().finish(trained, visit)
+        self.VISITS[visit.client] = self.VISITS.get(visit.client, 0) + 1
+        return dataclasses.replace(upload, mix={"theta": upload.mix["theta"] / self.VISITS[visit.client]}), kept
+
+
+@pytest.mark.parametrize("name", ["superfed-mm", "aaggff-p"])
+def test_clients_apart_are_part_of_the_contract(name, tmp_path):
+    Composed(catalog.build(name)).test_clients_apart_agree_bit_for_bit(tmp_path)
+
+
+def test_a_rule_that_breaks_the_contract_is_found(tmp_path):
+    with pytest.raises(AssertionError, match="broadcast theta"):
+        Composed(Algorithm(Remembering(), BySize(), Step())).test_clients_apart_agree_bit_for_bit(tmp_path)
     with pytest.raises(AssertionError, match=r"Loose.strength can be changed: make the dataclass frozen"):
         Composed(Algorithm(Loose(), BySize(), Step())).test_rules_are_frozen_records()
     with pytest.raises(AssertionError):

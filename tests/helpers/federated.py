@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tomli_w
 import torch
 
@@ -63,15 +64,29 @@ class Federated:
 
     # -- processes -------------------------------------------------------------------------------------------------
 
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
+    def start(self, *words: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         env = os.environ | {"OMP_NUM_THREADS": "1"}
+        command = [*before, sys.executable, "-m", "fedchord", *words]
         with (self.folder / f"{words[0]}-{len(self.processes)}.log").open("wb") as log:
-            made = subprocess.Popen([sys.executable, "-m", "fedchord", *words], stdout=log, stderr=log, env=env)
+            made = subprocess.Popen(command, stdout=log, stderr=log, env=env)
         self.processes.append(made)
         return made
 
     def join(self, client: int) -> subprocess.Popen[bytes]:
         return self.start("join", str(self.folder / self.names[client] / "node.toml"))
+
+    def join_on_small_disk(self, client: int, megabytes: int) -> subprocess.Popen[bytes]:
+        """A party whose folder is a file system of its own, which only its processes see; skips where none can be had.
+
+        Others find it under /proc/PID/root.
+        """
+        home = self.folder / self.names[client]
+        mount = f"mount -t tmpfs -o size={megabytes}m tmpfs '{home}'"
+        if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True, check=False).returncode:
+            pytest.skip("no file system can be mounted here")
+        copy = f"cp -a '{home}' '{home}-copy' && {mount} && cp -a '{home}-copy'/. '{home}'"
+        before = ["unshare", "-m", "sh", "-c", f'{copy} && exec "$@"', "sh"]
+        return self.start("join", str(home / "node.toml"), before=before)
 
     def serve(self, *words: str) -> subprocess.Popen[bytes]:
         return self.start("serve", str(self.folder / "fed.toml"), *words)

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,21 @@ def party(fed: Fed, client: int, name: str = "") -> Party:
 class Joined:
     """A party in a thread of this process; its processes are real."""
 
-    def __init__(self, at: Party, facts: dict[str, Any] | None = None, insecure: bool = False, pause: float = 1.0):
+    def __init__(
+        self,
+        at: Party,
+        facts: dict[str, Any] | None = None,
+        insecure: bool = False,
+        pause: float = 1.0,
+        client: Sequence[str] = (),
+    ) -> None:
         told = {"client": at.client, "name": at.name} | FACTS | (facts or {})
         places = [str(Path(__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(place for place in places if place))
         self.lines: list[str] = []
         self.error: BaseException | None = None
-        self.joining = Joining(at, ["helpers.toy_node", json.dumps(told)], insecure, self.lines.append, pause)
+        words = [*client, str(at.path)] if client else ["helpers.toy_node", json.dumps(told)]
+        self.joining = Joining(at, words, insecure, self.lines.append, pause)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

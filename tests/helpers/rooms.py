@@ -22,10 +22,10 @@ LEVELS: list[tuple[str, ...]] = [
     ("evaluation",),
     ("synthetic",),
     ("experiments",),
-    ("report", "testing"),
+    ("report",),
     ("export",),
     ("remote",),
-    ("thesis",),
+    ("thesis", "testing"),
     ("cli",),
     ("__main__",),
 ]

@@ -13,12 +13,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedchord.check import FedchordError
 from fedchord.remote.parcel import Parcel
 
 
 class ToyNode:
-    """Answers "add" (facts: by), "slow" (seconds), "fail" (kind of failure), "die" (mark: a file)."""
+    """Answers "add" (facts: by), "slow" (seconds), "fail" (kind of failure), "die" (mark: a file), "grow" (bytes)."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.facts = facts
@@ -34,6 +36,9 @@ class ToyNode:
             os.kill(os.getpid(), signal.SIGKILL)
         elif kind == "fail":
             raise OSError(28, "No space left on device") if parcel.facts["how"] == "disk" else FedchordError("not mine")
+        elif kind == "grow":
+            made = (torch.arange(parcel.facts["bytes"]) % 251).to(torch.uint8)  # Flower sends equal pieces only once
+            return Parcel({"x": made})
         by = self.facts["client"] + parcel.facts.get("by", 0)
         return Parcel(
             {name: tensor + by for name, tensor in parcel.tensors.items()}, {"pid": os.getpid(), "at": time.time()}

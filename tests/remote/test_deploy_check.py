@@ -174,6 +174,11 @@ NODE: list[tuple[str, Change, str]] = [
         "the plan has 3 rounds, [limits] rounds lets this node take part in 2: raise it if you agree",
     ),
     (
+        "evaluations",
+        lambda f: edit(f / "north/node.toml", "evaluations = 5", "evaluations = 4"),
+        "the plan asks for numbers of evaluation up to 5 times, [limits] evaluations lets this node tell 4: raise it",
+    ),
+    (
         "no rows",
         lambda f: (f / "north/rows.csv").unlink(),
         "rows: data: {f}/north/rows.csv: no such file; correct [data]",

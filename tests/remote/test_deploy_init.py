@@ -49,6 +49,7 @@ def test_every_party_has_a_folder_that_reads_back(made: Path) -> None:
             "data.category": ["cp", "ecg"],
         }
         assert (party.limits.allow, party.limits.rounds, party.limits.log) == (("aaggff-s",), 7, ())
+        assert party.limits.evaluations == 7 + 2  # after every round, on validation rows, along lambda
         assert len(party.secret.read_bytes()) == 32
     secrets = {(made / name / "secret").read_bytes() for name in fed.clients}
     assert len(secrets) == 2
@@ -260,7 +261,7 @@ def test_mistakes_are_one_line_and_leave_nothing(
 def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import fedchord.remote.init as module
 
-    monkeypatch.setattr(module, "_node_files", lambda *given: 1 / 0)
+    monkeypatch.setattr(module, "node_files", lambda *given: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         init(tmp_path / "fed", ["a"])
     assert list(tmp_path.iterdir()) == []

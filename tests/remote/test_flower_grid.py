@@ -15,6 +15,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedchord.check import FedchordError
 from fedchord.remote import flower
 from fedchord.remote.flower import GridTransport, pack, unpack
+from fedchord.remote.flower_client import reply
 from fedchord.remote.parcel import Parcel
 
 EXPECTED = {"plan": "abc", "version": "1"}
@@ -204,3 +205,18 @@ def test_a_node_that_comes_back_within_the_round_is_asked_again():
     transport = GridTransport(grid, 1, EXPECTED)
     assert settled(transport) == {0}
     assert transport.ask("train", {0: Parcel()}, 2.0).parcels[0].facts["by"] == 0
+
+
+def test_where_files_are_is_said_at_home_alone():
+    class Full:
+        def hello(self):
+            return Parcel()
+
+        def answer(self, kind, parcel):
+            raise FedchordError("/srv/ward 7/memory/after-1.safetensors cannot be written (No space left on device)")
+
+    lines = []
+    kind, answer = reply(Full(), "train", Parcel(), lines.append)
+    assert lines[0].startswith("not answered: /srv/ward 7/memory/after-1.safetensors cannot")
+    assert kind == "refused" and "srv" not in answer.facts["reason"] and "memory" not in answer.facts["reason"]
+    assert answer.facts["reason"].endswith("after-1.safetensors cannot be written (No space left on device)")

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ if not os.environ.get("FEDCHORD_FLOWER"):
     pytest.skip("processes of Flower: FEDCHORD_FLOWER=1 asks for them", allow_module_level=True)
 
 from helpers.federated import Federated
+from helpers.small_disk import free, leave
 
 ALL = {
     "superfed-mm": {"method": "superfed-mm"},
@@ -87,8 +89,8 @@ def cohorts(made):
 
 
 @long
-def test_a_late_node_and_a_full_disk_do_not_stop_the_others(tmp_path):
-    """A party that comes late takes part from then on; one that cannot write is left out, and says so."""
+def test_a_late_node_and_one_that_cannot_write_do_not_stop_the_others(tmp_path):
+    """A party that comes late takes part from then on; one that cannot write says so and does not begin."""
     made = Federated(tmp_path, {"method": "scaffold", "rounds": 200}, minimum=0.6, deadline=40.0)
     full = tmp_path / made.names[1] / "memory"
     full.write_text("a file in its place: nothing can be written there")
@@ -107,6 +109,42 @@ def test_a_late_node_and_a_full_disk_do_not_stop_the_others(tmp_path):
         assert made.wait(server, 60) == 130, made.logs()
         assert "stopped after round" in (tmp_path / "serve-2.log").read_text()
         assert cohorts(made)[0] == [0, 1] and len(list((tmp_path / "out" / "checkpoints").iterdir())) > 0
+    finally:
+        made.end()
+
+
+@long
+def test_a_full_disk_at_a_node_and_a_server_whose_nodes_are_gone(tmp_path):
+    """A node on a real file system that fills up is left out, says so, and is back when there is room. In the end the
+    nodes go first: the server, which waits for them, ends soon when it is told to."""
+    made = Federated(tmp_path, {"method": "scaffold", "rounds": 500}, minimum=0.6, deadline=40.0)
+    try:
+        others = [made.join(0), made.join(2)]
+        small = made.join_on_small_disk(1, megabytes=4)
+        server = made.serve()
+        made.until(lambda: cohorts(made)[-1:] == [[0, 1, 2]], 200)
+        disk = Path(f"/proc/{small.pid}/root{tmp_path / made.names[1]}")
+        leave(disk, 0)
+        begun = made.rounds_done
+        made.until(lambda: cohorts(made)[begun:].count([0, 2]) >= 2, 200)
+        log = tmp_path / "join-2.log"
+        assert "cannot be written (No space left on device)" in log.read_text(), made.logs()
+        free(disk)
+        begun = made.rounds_done
+        made.until(lambda: [0, 1, 2] in cohorts(made)[begun:], 200)
+        assert all("\n" not in line and json.loads(line) for line in (disk / "audit.jsonl").read_text().splitlines())
+        assert small.poll() is None and "started again" not in log.read_text()
+        for node in (*others, small):
+            node.terminate()
+        for node in (*others, small):
+            made.wait(node, 60)
+        told = time.monotonic()
+        server.terminate()
+        assert made.wait(server, 60) == 130, made.logs()
+        assert time.monotonic() - told < 30  # ten seconds for the round, and what the processes need to end
+        last = (tmp_path / "serve-3.log").read_text().splitlines()[-1]
+        at_once = f"stopped at once; the last checkpoint is of round {made.rounds_done};"
+        assert last.startswith((at_once, f"stopped after round {made.rounds_done} of 500;")), last
     finally:
         made.end()
 

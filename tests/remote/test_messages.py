@@ -145,6 +145,41 @@ def test_no_more_rounds_than_the_owner_allows(tmp_path):
         node.answer("train", question(shared=SHARED | other))
 
 
+def test_no_more_measurements_than_the_owner_allows(tmp_path):
+    plan = plan_of("superfed-mm")
+    shared = open_run(plan.algorithm, plan.work().task, plan.clients, plan.course).broadcast
+
+    def asked(**facts):
+        return Parcel(shared, signed(plan, **({"round": 1, "counted": -1, "split": "test", "everyone": True} | facts)))
+
+    node = node_of(tmp_path, plan, limits=replace(OPEN, evaluations=2))
+    first = node.answer("evaluate", asked())
+    again = node_of(tmp_path, plan, limits=replace(OPEN, evaluations=2)).answer("evaluate", asked())  # after a restart
+    assert torch.equal(first.tensors["metric/loss"], again.tensors["metric/loss"])
+    node.answer("sweep", asked())
+    for kind, facts in (("evaluate", {"split": "validation"}), ("evaluate", {"round": 2}), ("sweep", {"round": 2})):
+        with pytest.raises(FedchordError, match=r"^limits: this node tells numbers of evaluation at most 2 times$"):
+            node.answer(kind, asked(**facts))
+    node.answer("evaluate", asked())  # what was told may be told again
+    node.answer("train", question(plan, shared))  # and rounds go on
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert sum(line["way"] == "refused" and "at most 2 times" in line["why"] for line in lines) == 3
+
+
+def test_a_server_says_and_counts_who_does_not_measure_any_more(tmp_path):
+    plan, lines = plan_of("fedavg", cohort="all", eval_every=1), []
+    nodes = nodes_of(plan, FEDERATION, tmp_path / "nodes")
+    nodes[1] = node_of(tmp_path / "one", plan, client=1, limits=Limits(evaluations=2))
+    run = serve(plan, Direct(nodes), service=QUICK, report=lines.append)
+    measured = [done.evaluation for done in run]
+    assert [evaluation.clients for evaluation in measured] == [(0, 1, 2, 3), (0, 1, 2, 3), (0, 2, 3)]
+    assert measured[-1].protocol["silent"] == 1 and measured[-1].protocol["absent"] == 0
+    told = "party 1 did not measure (refused: limits: this node tells numbers of evaluation at most 2 times)"
+    assert lines.count(told) == 2  # test rows in round 3, and validation rows at the end
+    lost = simulated(plan)
+    assert torch.equal(run.fitted.state.broadcast["theta"], lost.state.broadcast["theta"])
+
+
 def test_updates_leave_within_the_norm_that_the_owner_sets(tmp_path):
     free = node_of(tmp_path / "a").answer("train", question()).tensors
     names = ("mix/theta", "mean/control")
@@ -322,8 +357,12 @@ def test_an_answer_that_is_garbage_is_left_out_and_counted(how, tmp_path):
                 return Answers(found.parcels | {1: spoilt(found.parcels[1], how)}, found.missing)
             return found
 
-    run = serve(plan, Spoiling(nodes), service=QUICK)
+    lines = []
+    run = serve(plan, Spoiling(nodes), service=QUICK, report=lines.append)
     (done,) = run
+    assert lines[0].startswith(f"round 1: the answer of party 1 is not taken ({CAUSES[how]}")
+    heard = [json.loads(line) for line in (tmp_path / "client-1.jsonl").read_text().splitlines()]
+    assert [line["way"] for line in heard if line["kind"] == "notice"] == ["in", "out"]  # the node is told as well
     assert done.cohort == (0, 2, 3) and done.missing[1].startswith(CAUSES[how])
     assert run.summary["missing"] == {CAUSES[how].partition(":")[0]: 1}
     assert torch.isfinite(done.state.broadcast["theta"]).all()

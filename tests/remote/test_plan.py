@@ -87,8 +87,8 @@ def test_mistakes_in_settings_are_those_of_a_run():
         Plan.of({"cohort": 9}, FEDERATION)
 
 
-@pytest.mark.parametrize("key", ["average", "central", "choose", "choose.held"])
+@pytest.mark.parametrize("key", ["central", "choose", "choose.held"])
 def test_keys_of_simulations_alone_are_refused(key):
-    value = {"average": 0.5, "central": True, "choose": "lambda", "choose.held": 0.1}[key]
+    value = {"central": True, "choose": "lambda", "choose.held": 0.1}[key]
     with pytest.raises(FedchordError, match=f"^plan: {key} is for simulations, not for several machines yet$"):
         Plan.of({"method": "fedavg-ft", key: value}, FEDERATION)

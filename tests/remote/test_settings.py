@@ -49,6 +49,7 @@ allow = ["fedavg", "aaggff-s"]
 rounds = 100
 clip = 10
 metrics = ["auroc", "loss"]
+evaluations = 40
 """
 
 
@@ -74,7 +75,7 @@ def test_a_party_is_read_and_its_rows_are_looked_for_beside_its_file(tmp_path: P
     party = read_party(written(tmp_path, NODE))
     assert (party.name, party.client, party.address) == ("va", 1, ("fed.example.org", 9999))
     assert party.data == {"data": str(tmp_path / "rows.csv"), "data.label": "ill", "data.category": ["cp"]}
-    assert party.limits == Limits(("fedavg", "aaggff-s"), 100, 10.0, (), ("auroc", "loss"))
+    assert party.limits == Limits(("fedavg", "aaggff-s"), 100, 10.0, (), ("auroc", "loss"), 40)
     assert (party.secret, party.memory) == (tmp_path / "secret", tmp_path / "memory")
     public = read_party(written(tmp_path, NODE.replace('data = "rows.csv"', 'data = "heart"\npart = "va"')))
     assert (public.data["data"], public.data["part"]) == ("heart", "va")
@@ -135,6 +136,7 @@ def test_mistakes_in_a_servers_file_are_one_line(tmp_path: Path, old: str, new: 
         ('"aaggff-s"', '"agff-s"', "{file}, [limits], allow: unknown method 'agff-s'; did you mean 'aaggff-s'?"),
         ('"auroc"', '"aurok"', "{file}, [limits], metrics: unknown metric 'aurok'; did you mean 'auroc'?"),
         ("rounds = 100", "rounds = 1.5", "{file}, [limits]: rounds must be a whole number of at least 0, got 1.5"),
+        ("ions = 40", "ions = -1", "{file}, [limits]: evaluations must be a whole number of at least 0, got -1"),
         ("clip = 10", "clip = 0", "{file}, [limits]: clip must be above 0, got 0"),
         ("clip = 10", "clp = 10", "unknown key of {file}, [limits] 'clp'; did you mean 'clip'?"),
         ('key = "node.key"', "", "{file}, [tls]: key is missing"),

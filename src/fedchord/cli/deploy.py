@@ -1,4 +1,4 @@
-"""The commands `deploy init`, `facts`, `plan`, `check`, `renew` and `app`."""
+"""The commands `deploy init`, `add`, `facts`, `plan`, `check`, `renew` and `app`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     )
     deploy.callback()(lambda: None)
     deploy.command("init", context_settings=SETTINGS)(init)
+    deploy.command("add")(add)
     deploy.command("facts", context_settings=SETTINGS)(facts)
     deploy.command("plan")(plan)
     deploy.command("check")(check)
@@ -56,6 +57,29 @@ def init(
     made = make(folder, names, settings or [], host, port, name, place, command)
     print(f"wrote {folder}: ca, server, {', '.join(made.clients)}")
     print(f"keep {folder / 'ca'} offline; {folder / 'README.md'} says what goes where, and what comes next")
+
+
+def add(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder that deploy init made, with server and parties.")
+    ],
+    node: Annotated[str, typer.Option(help="The new party's name.", show_default=False)],
+) -> None:
+    """Add a party to a federation: its folder, with a key of its own, and its place in fed.toml and nodes.toml.
+
+    \b
+      fedchord deploy add heart --node east
+
+    It is the last client; those who are there keep their numbers and keys. Then everybody needs a new plan: the server
+    runs deploy plan with the facts of all, the new party's among them, and has another `out` in fed.toml.
+    """
+    from fedchord.remote.adding import add as make
+
+    made = make(folder, node)
+    print(f"wrote {folder / node}; {folder / 'server'}: fed.toml and nodes.toml name {', '.join(made.clients)}")
+    print(
+        f"next: deploy facts {folder / node / 'node.toml'}, deploy plan with the facts of all, another out in fed.toml"
+    )
 
 
 def facts(

@@ -9,9 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_asked = False  # signals are the whole process's, and so is this
+
 
 class Stopped(KeyboardInterrupt):
     """The user stopped the run; the text says where it stands and how to go on."""
+
+
+def stopping() -> bool:
+    """Whether a run in this process was asked to stop: for those who wait inside of a round."""
+    return _asked
 
 
 @contextmanager
@@ -20,22 +27,24 @@ def interrupts(told: bool = True) -> Iterator[Callable[[], bool]]:
 
     Only the main thread can listen; it says so if it is to be `told`.
     """
-    pressed = False
+    global _asked
 
     def heard(number: int, frame: FrameType | None) -> None:
-        nonlocal pressed
-        if pressed:
+        global _asked
+        if _asked:
             raise KeyboardInterrupt
-        pressed = True
+        _asked = True
         if told:
             os.write(2, b"\nstopping after this round; Ctrl-C again stops at once\n")  # print is not safe in a handler
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
+    _asked = False
     before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: pressed
+        yield stopping
     finally:
+        _asked = False
         for number, handler in before.items():
             signal.signal(number, handler)

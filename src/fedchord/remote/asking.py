@@ -19,6 +19,7 @@ from fedchord.engine.executors import one_thread
 from fedchord.engine.guards import Defence
 from fedchord.engine.weather import LOST, Weather
 from fedchord.engine.work import Work
+from fedchord.experiments.interrupts import stopping
 from fedchord.remote.checking import check_marks, check_size, check_tensors, signed, whole
 from fedchord.remote.marks import GROUPS, LOSS, REPORT, grouped, packed
 from fedchord.remote.parcel import Parcel
@@ -84,6 +85,8 @@ class Asking:
             found = self._present(round)
             if len(found) >= least or time.monotonic() >= until:
                 return found
+            if stopping():
+                raise KeyboardInterrupt
             if not told:
                 self.say(f"round {round + 1}: waiting for clients, {len(found)} are here, {least} are needed")
                 told = True
@@ -117,6 +120,8 @@ class Asking:
             return dict(found.get(client, found))
 
         def attempt(waiting: list[int], number: int) -> tuple[dict[int, Parcel], dict[int, str]]:
+            if number and stopping():
+                raise KeyboardInterrupt
             parcels = {
                 client: Parcel(
                     tensors,
@@ -134,9 +139,20 @@ class Asking:
                     bad[client] = problem
                 else:
                     good[client] = parcel
+            self._tell(state.round, bad)
             return good, {client: bad.get(client, "late") for client in waiting if client not in good}
 
         return collected(ids, least, self.service.terms.attempts, attempt)
+
+    def _tell(self, round: int, bad: Mapping[int, str]) -> None:
+        """A line for every answer that is not taken, here and at its node."""
+        strange = {client: why for client, why in bad.items() if why.startswith(("garbage", "another round"))}
+        for client, why in strange.items():
+            name = self.plan.outline.client_names[client]
+            self.say(f"round {round + 1}: the answer of {name} is not taken ({why})")
+        notices = {client: signed(self.plan, round=round, reason=why) for client, why in strange.items()}
+        if notices:
+            self.transport.tell("notice", {client: Parcel({}, facts) for client, facts in notices.items()})
 
     def _weathered(self, found: Answers, round: int, attempt: int) -> Answers:
         if self.weather is None:

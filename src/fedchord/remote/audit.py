@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from datetime import UTC, datetime
@@ -41,8 +42,21 @@ class Audit:
             return
         when = {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
         try:
-            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            with os.fdopen(handle, "a", encoding="utf-8") as stream:
-                stream.write(json.dumps(when | line) + "\n")
+            _append(self.path, (json.dumps(when | line) + "\n").encode())
         except OSError as error:  # what cannot be written down does not happen
             raise fail("audit", f"{self.path} cannot be written ({error.strerror})") from None
+
+
+def _append(path: Path, line: bytes) -> None:
+    """Add a line, whole or not at all."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        before = os.fstat(handle).st_size
+        try:
+            if os.write(handle, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            os.ftruncate(handle, before)
+            raise
+    finally:
+        os.close(handle)

@@ -16,6 +16,7 @@ from fedchord.data import outline as outlines
 from fedchord.files import blocked
 from fedchord.remote import certificates
 from fedchord.remote.checking import fits
+from fedchord.remote.limits import measurements
 from fedchord.remote.plan import Plan
 from fedchord.remote.reach import listening, reach
 from fedchord.remote.rows import own_rows
@@ -246,6 +247,10 @@ def _rows(party: Party) -> Findings:
     if most is not None and most < rounds:
         told = f"the plan has {rounds} rounds, [limits] rounds lets this node take part in {most}"
         yield Finding(False, f"{told}: raise it if you agree")
+    most, asked = party.limits.evaluations, measurements(rounds, plan.config.choices()["eval_every"])
+    if most is not None and most < asked:
+        told = f"the plan asks for numbers of evaluation up to {asked} times, [limits] evaluations lets this node tell"
+        yield Finding(False, f"{told} {most}: raise it if you agree")
     try:
         rows = own_rows(party.data, plan, party.client)
         fits(plan, party.client, rows)

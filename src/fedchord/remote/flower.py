@@ -14,6 +14,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedchord.check import FedchordError
+from fedchord.experiments.interrupts import stopping
 from fedchord.remote.parcel import Parcel
 from fedchord.remote.transport import Answers
 from fedchord.remote.wire import decode, encode, size
@@ -30,6 +31,9 @@ HELLO = 120.0
 """Seconds that a node has to say who it is; nobody waits for it meanwhile."""
 SLACK = 300.0
 """Seconds that a message outlives its deadline: clocks of nodes may be wrong by so much."""
+
+GRACE = 10.0
+"""Seconds that a round under way has left when the server is told to stop; it can be done again to the same bits."""
 
 Session = tuple[int, str]
 """A node's id and since when it is here: who went and came again is asked anew who it is."""
@@ -94,6 +98,7 @@ class GridTransport:
         self._refused: set[Session] = set()
         self._greeted: dict[str, tuple[Session, bytes, float]] = {}  # hellos under way: to whom, its key, until when
         self._late: set[str] = set()  # messages whose answers nobody waits for any more
+        self._until: float | None = None  # when it ends, after it was told to stop
         self.sent = self.received = 0
 
     def clients(self) -> set[int]:
@@ -121,6 +126,7 @@ class GridTransport:
                 now = {client: here[client] for client in open_ if client in here and client not in busy}
                 sent = self._push(kind, {now[c][0]: parcels[c] for c in now}, max(1.0, end - time.monotonic()))
                 waiting |= {sent[session[0]]: (c, session) for c, session in now.items() if session[0] in sent}
+            end = min(end, stop) if (stop := self._stop()) else end
             left = end - time.monotonic()
             if left <= 0:
                 break
@@ -134,6 +140,18 @@ class GridTransport:
         late = dict.fromkeys((client for client, _ in waiting.values()), "late")
         lost = {client: late.get(client, missing.get(client, LOST)) for client in parcels if client not in answers}
         return Answers(answers, lost)
+
+    def tell(self, kind: str, parcels: Mapping[int, Parcel]) -> None:
+        """Send each client that is here its parcel; no answer is waited for."""
+        here = self._here()
+        sent = {here[client][0]: parcel for client, parcel in parcels.items() if client in here}
+        self._late |= set(self._push(kind, sent, HELLO).values())
+
+    def _stop(self) -> float | None:
+        """Until when a round may go on after the server was told to stop; None if it was not."""
+        if stopping() and self._until is None:
+            self._until = time.monotonic() + GRACE
+        return self._until
 
     def _come(self, waiting: dict[str, tuple[int, Session]]) -> list[tuple[int, Parcel | str]]:
         """What came for those who wait, by client: an answer, or in words why there is none."""

@@ -54,7 +54,7 @@ def _answer(message: Message, context: Context) -> Message:
     kind, answer = "refused", Parcel()
     try:
         asked, parcel = unpack(message.content, 2**30)
-        kind, answer = reply(_node(str(context.node_config["party"])), asked, parcel)
+        kind, answer = reply(_node(str(context.node_config["party"])), asked, parcel, print)
     except Refused as error:
         print(error)
     except FedchordError as error:

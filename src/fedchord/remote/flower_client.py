@@ -6,6 +6,7 @@ one that asks; this one keeps the node, its rows and torch. The code in the app 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +31,8 @@ from fedchord.remote.transport import Answering
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 POLL = 0.1
+FOLDERS = re.compile(r"(?<![\w.])/(?:[^/:'\"]+/)*")
+"""The folders of a path in a text."""
 
 
 class Refused(FedchordError):
@@ -68,8 +71,13 @@ def attend(
             task.close()
 
 
-def reply(node: Answering, kind: str, parcel: Parcel) -> tuple[str, Parcel]:
-    """What a node answers; a refusal of its own, or what went wrong, is an answer too."""
+def reply(
+    node: Answering, kind: str, parcel: Parcel, say: Callable[[str], None] = lambda line: None
+) -> tuple[str, Parcel]:
+    """What a node answers; a refusal of its own, or what went wrong, is an answer too, and said here.
+
+    Where files are on this machine is said here alone.
+    """
     if kind == "refused":
         raise Refused(str(parcel.facts.get("reason", "")), bool(parcel.facts.get("final", True)))
     try:
@@ -78,7 +86,9 @@ def reply(node: Answering, kind: str, parcel: Parcel) -> tuple[str, Parcel]:
         reason = str(error)
     except (OSError, MemoryError, RuntimeError) as error:
         reason = f"{type(error).__name__}: {error}"
-    return "refused", Parcel({}, {"reason": " ".join(reason.split())[:500]})
+    reason = " ".join(reason.split())[:500]
+    say(f"not answered: {reason}")
+    return "refused", Parcel({}, {"reason": FOLDERS.sub("", reason)})
 
 
 def _client(address: str, interceptors: list[Any]) -> RuntimeHttpClient:
@@ -97,13 +107,14 @@ def _serve(node: Answering, client: RuntimeHttpClient, limit: int, say: Callable
     refused: Refused | None = None
     try:
         kind, parcel = unpack(message.content, limit)
-        kind, answer = reply(node, kind, parcel)
+        kind, answer = reply(node, kind, parcel, say)
     except Refused as error:
         refused, kind, answer = error, "refused", Parcel({}, {"reason": "gone"})
     except FedchordError as error:
         kind, answer = "refused", Parcel({}, {"reason": str(error)})
-    if kind == "refused" and refused is None:
-        say(f"not answered: {answer.facts['reason']}")
+        say(f"not answered: {error}")
+    if kind == "notice" and parcel.facts.get("reason"):
+        say(str(FedchordError(f"the server did not take an answer: {str(parcel.facts['reason'])[:300]}")))
     push_message(client, Message(pack(kind, answer), reply_to=message), context)
     push_task_output(client, None, "completed", "")
     if refused is not None:

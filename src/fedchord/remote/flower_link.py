@@ -1,7 +1,9 @@
-"""Flower's SuperLink in a process of ours, behind a door: `python -m fedchord.remote.flower_link` takes its options.
+"""Flower's SuperLink in a process of ours, behind a door: `python -m fedchord.remote.flower_link` takes its options,
+and as the last word the bytes of the largest answer.
 
 A SuperLink answers nodes (fleet), the server app (runtime) and whoever steers runs and registers keys (control) on one
-port, and asks nobody of the last for a name. Behind this door only who has the secret of the run folder may steer.
+port, and asks nobody of the last for a name. Behind this door only who has the secret of the run folder may steer, and
+no node can send an answer that is larger than the server takes: Flower would keep it, and hand it on whole.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from flwr.superlink.main import create_app
 from fedchord.remote.processes import live_with_parent, tell
 
 SECRET = "x-fedchord-secret"
-PIECE = 16 * 2**20
+PIECE = 8 * 2**20
 """The largest request of a node: Flower cuts messages into pieces of 5 MiB."""
 
 Scope = MutableMapping[str, Any]
@@ -36,8 +38,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class Door:
     """Lets in who may come, and says who was turned away."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: bytes) -> None:
-        self._app, self._secret = app, secret
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: bytes, largest: int) -> None:
+        self._app, self._secret, self._largest = app, secret, largest
+        self._sent: dict[bytes, int] = {}  # bytes of the pieces of a node's present answer, by its key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,9 +50,8 @@ class Door:
         if not path.startswith(("/v1/fleet/", "/v1/runtime/", "/health")) and not self._knows(headers):
             tell(f"refused {who}: {path} is only for this server")
             return await _answer(send, 403, b"this federation is steered by its server alone")
-        length = headers.get(b"content-length", b"")
-        if path.startswith("/v1/fleet/") and (not length.isdigit() or int(length) > PIECE):
-            tell(f"refused {who}: a message of {length.decode() or 'unknown'} bytes")
+        if path.startswith("/v1/fleet/") and (problem := self._too_large(path, headers)):
+            tell(f"refused {who}: {problem}")
             return await _answer(send, 413, b"too large")
 
         async def watched(event: MutableMapping[str, Any]) -> None:
@@ -59,6 +61,20 @@ class Door:
 
         await self._app(scope, receive, watched)
         return None
+
+    def _too_large(self, path: str, headers: dict[bytes, bytes]) -> str:
+        """What is wrong with the size of a request, or with that of all pieces of the answer it belongs to."""
+        length = headers.get(b"content-length", b"")
+        if not length.isdigit() or int(length) > PIECE:
+            return f"a message of {length.decode(errors='replace')[:20] or 'unknown'} bytes, at most {PIECE} are taken"
+        key, what = headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER.encode(), b""), path.rpartition("/")[2]
+        if what == "push-messages":
+            self._sent[key] = 0
+        if what != "push-object":
+            return ""
+        sent = self._sent[key] = self._sent.get(key, 0) + int(length)
+        many = sent > self._largest + PIECE
+        return f"an answer of more than the {self._largest} bytes that are taken ({_named(key)})" if many else ""
 
     def _knows(self, headers: dict[bytes, bytes]) -> bool:
         return hmac.compare_digest(headers.get(SECRET.encode(), b""), self._secret.hex().encode())
@@ -70,14 +86,17 @@ class Door:
             "activate-node": "its key is not registered, or a node with that key is here",
         }
         if reason := reasons.get(path.rpartition("/")[2]):
-            tell(f"refused a node at {who}: {reason} ({fingerprint(base64.b64decode(key))})")
+            tell(f"refused a node at {who}: {reason} ({_named(key)})")
         elif status == 401:
             tell(f"refused a node at {who}: its signature is wrong, or its clock")
 
 
-def fingerprint(key: bytes) -> str:
-    """A short name of a public key."""
-    return "key " + hashlib.sha256(key).hexdigest()[:16]
+def _named(key: bytes) -> str:
+    """A short name of a public key as it stands in a header."""
+    try:
+        return "key " + hashlib.sha256(base64.b64decode(key)).hexdigest()[:16]
+    except ValueError:
+        return "no key"
 
 
 async def _answer(send: Send, status: int, body: bytes) -> None:
@@ -105,9 +124,10 @@ def main() -> None:
     own = argparse.ArgumentParser(add_help=False)
     own.add_argument("--superexec-auth-secret-file", type=Path, required=True)
     secret = own.parse_known_args()[0].superexec_auth_secret_file.read_bytes()
+    largest = int(sys.argv.pop())  # the last word is ours, all others are Flower's
     config = _parse_superlink_lifespan_config()
     settings = uvicorn.Config(
-        Door(create_app(config, SuperLinkLifespan), secret),
+        Door(create_app(config, SuperLinkLifespan), secret, largest),
         host=config.host,
         port=config.port,
         loop="asyncio",

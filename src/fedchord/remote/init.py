@@ -21,6 +21,7 @@ from fedchord.files import blocked, written
 from fedchord.remote import certificates
 from fedchord.remote.certificates import Pair
 from fedchord.remote.facts import SPLIT
+from fedchord.remote.limits import measurements
 from fedchord.remote.settings import ABOUT_ROWS, ELSEWHERE, PORTS, Server, check_name, read_fed
 
 OWNER = "deploy init"
@@ -46,6 +47,8 @@ class New:
     data: Mapping[str, Scalar] = field(default_factory=dict)
     place: str = PLACE
     command: str = ""
+    measured: int = 0
+    """How often parties are asked for numbers of evaluation."""
 
     @property
     def server(self) -> Server:
@@ -77,13 +80,13 @@ def init(
     keys = {client: certificates.node_key(client) for client in new.clients}
     with written(new.folder) as beside:
         beside.mkdir(mode=0o700)
-        words = _words(new, server)
-        _write(beside / "README.md", _filled("top.md.in", words))
-        _folder(beside / "ca", {"ca.pem": ca.shown}, {"ca.key": ca.key})
-        _folder(beside / "server", _server_files(new, ca, server, keys, words), {"server.key": server.key})
+        told = words(new, server)
+        _write(beside / "README.md", filled("top.md.in", told))
+        write_folder(beside / "ca", {"ca.pem": ca.shown}, {"ca.key": ca.key})
+        write_folder(beside / "server", _server_files(new, ca, server, keys, told), {"server.key": server.key})
         for number, client in enumerate(new.clients):
             secret = {"node.key": keys[client].key, "secret": secrets.token_bytes(32)}
-            _folder(beside / client, _node_files(new, ca, number, words), secret)
+            write_folder(beside / client, node_files(new, ca, number, told), secret)
     return new
 
 
@@ -97,8 +100,8 @@ def renew(folder: Path) -> Path:
     except OSError as error:
         raise FedchordError(f"deploy renew: {error.filename} is needed ({error.strerror})") from None
     made = certificates.server_certificate(ca, fed.server.host)
-    _replace(fed.tls.key, made.key, 0o600)
-    _replace(fed.tls.certificate, made.shown, 0o644)
+    replace_file(fed.tls.key, made.key, 0o600)
+    replace_file(fed.tls.certificate, made.shown, 0o644)
     return fed.tls.certificate
 
 
@@ -137,10 +140,20 @@ def _asked(
     rows |= {"part": ""} if public and _natural(given) else {}
     plan: dict[str, Scalar] = {"method": config.method, "rounds": config.rounds, "seed": config.seed}
     plan |= {key: value for key, value in typed.items() if key not in rows}
-    return New(folder, own, tuple(nodes), host, port, plan, rows, place.rstrip("/"), command)
+    asked = measurements(config.rounds, config.choices()["eval_every"])
+    return New(folder, own, tuple(nodes), host, port, plan, rows, place.rstrip("/"), command, asked)
 
 
-def _words(new: New, server: Pair) -> dict[str, str]:
+def pages(new: New, words: Mapping[str, str]) -> dict[Path, bytes]:
+    """The two pages that name all parties."""
+    own = _server_words(new, words)
+    return {
+        new.folder / "README.md": filled("top.md.in", words),
+        new.folder / "server" / "README.md": filled("server.md.in", own),
+    }
+
+
+def words(new: New, server: Pair) -> dict[str, str]:
     """What templates are filled with, as far as all files share it."""
     certificate = certificates.read_certificate(server.shown, "server.pem")
     return {
@@ -163,29 +176,35 @@ def _words(new: New, server: Pair) -> dict[str, str]:
 def _server_files(
     new: New, ca: Pair, server: Pair, keys: Mapping[str, Pair], words: Mapping[str, str]
 ) -> dict[str, bytes]:
-    here = {**words, **_service(new, "server", f"the server of the federation {new.name}", "serve --resume fed.toml")}
-    here |= {"CLIENTS": _toml(list(new.clients)), "PLAN": tomli_w.dumps(dict(new.plan))}
+    here = _server_words(new, words)
+    here |= {"CLIENTS": one_line(list(new.clients)), "PLAN": tomli_w.dumps(dict(new.plan))}
     registered = {client: {"key": pair.shown.decode()} for client, pair in keys.items()}
     return {
-        "fed.toml": _filled("fed.toml.in", here),
+        "fed.toml": filled("fed.toml.in", here),
         "ca.pem": ca.shown,
         "server.pem": server.shown,
         "nodes.toml": tomli_w.dumps(registered).encode(),
-        f"{here['UNIT']}.service": _filled("unit.in", here),
-        "README.md": _filled("server.md.in", here),
+        f"{here['UNIT']}.service": filled("unit.in", here),
+        "README.md": filled("server.md.in", here),
     }
 
 
-def _node_files(new: New, ca: Pair, number: int, words: Mapping[str, str]) -> dict[str, bytes]:
+def _server_words(new: New, words: Mapping[str, str]) -> dict[str, str]:
+    what = f"the server of the federation {new.name}"
+    return {**words, **_service(new, "server", what, "serve --resume fed.toml")}
+
+
+def node_files(new: New, ca: Pair, number: int, words: Mapping[str, str]) -> dict[str, bytes]:
+    """What everybody may read in a party's folder."""
     client = new.clients[number]
     here = {**words, **_service(new, client, f"{client}, a party of the federation {new.name}", "join node.toml")}
     here |= {"PARTY": client, "CLIENT": str(number), "DATA": tomli_w.dumps(_rows(new, client))}
-    here |= {"ALLOW": _toml([new.plan["method"]]), "ROUNDS": str(new.plan["rounds"])}
+    here |= {"ALLOW": one_line([new.plan["method"]]), "ROUNDS": str(new.plan["rounds"]), "TIMES": str(new.measured)}
     return {
-        "node.toml": _filled("node.toml.in", here),
+        "node.toml": filled("node.toml.in", here),
         "ca.pem": ca.shown,
-        f"{here['UNIT']}.service": _filled("unit.in", here),
-        "README.md": _filled("node.md.in", here),
+        f"{here['UNIT']}.service": filled("unit.in", here),
+        "README.md": filled("node.md.in", here),
     }
 
 
@@ -221,12 +240,13 @@ def _service(new: New, party: str, what: str, arguments: str) -> dict[str, str]:
     return {"UNIT": unit, "WHAT": what, "ARGUMENTS": arguments, "PLACE": f"{new.place}/{new.name}-{party}"}
 
 
-def _filled(template: str, words: Mapping[str, str]) -> bytes:
+def filled(template: str, words: Mapping[str, str]) -> bytes:
+    """A template with its words."""
     text = (TEMPLATES / template).read_text(encoding="utf-8")
     return re.sub(r"@([A-Z]+)@", lambda mark: words[mark[1]], text).encode()
 
 
-def _toml(values: Sequence[Any]) -> str:
+def one_line(values: Sequence[Any]) -> str:
     """A list in one line."""
     return f"[{', '.join(tomli_w.dumps({'x': value}).partition('=')[2].strip() for value in values)}]"
 
@@ -235,7 +255,7 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _folder(path: Path, files: Mapping[str, bytes], private: Mapping[str, bytes]) -> None:
+def write_folder(path: Path, files: Mapping[str, bytes], private: Mapping[str, bytes]) -> None:
     """A folder for its owner alone, with private files that only the owner reads."""
     path.mkdir(mode=0o700)
     for name, content in files.items():
@@ -251,6 +271,7 @@ def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
         stream.write(content)
 
 
-def _replace(path: Path, content: bytes, mode: int) -> None:
+def replace_file(path: Path, content: bytes, mode: int) -> None:
+    """Another content, whole or not at all."""
     with written(path) as beside:
         _write(beside, content, mode)

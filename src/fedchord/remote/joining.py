@@ -20,6 +20,8 @@ REFUSED, WAITS = 3, 4
 OLD_SESSION = 90.0
 """Seconds after which a refused key cannot be refused for its old session any more; Flower ends one after 60."""
 PAUSE = 3.0
+TOO_LARGE = "413 Request Entity Too Large"
+"""What a SuperNode prints when the server's door did not let an answer in."""
 HASTY = 5
 """How often a client process may end as soon as it was started before the supervisor gives up."""
 
@@ -39,6 +41,7 @@ class Joining:
     _refused_since: float | None = field(default=None, init=False)
     _hasty: int = field(default=0, init=False)
     _told: str = field(default="", init=False)
+    _large: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         require(self.insecure or self.party.tls is not None, "join", "[tls] is missing; --insecure must be asked for")
@@ -73,6 +76,7 @@ class Joining:
             self._began = time.monotonic()
             self._client = Child(module, [*arguments, self.address, str(self.secret)], self.folder / "client.log", env)
         if self._node is None:
+            self._large = 0
             self._node = Child("fedchord.remote.flower_node", self._options(), self.folder / "node.log", env)
 
     def _options(self) -> list[str]:
@@ -96,6 +100,9 @@ class Joining:
         if "SuperNode ID:" in printed:
             self._refused_since = None
             self._tell(f"joined {self.party.server}")
+            if (refused := printed.count(TOO_LARGE)) > self._large:
+                self.say("the server did not take an answer: it is larger than the server allows")
+            self._large = refused
         elif "Connection attempt failed" in printed:
             self._tell(f"no answer from {self.party.server}; trying again (is it there, and does it speak TLS?)")
 

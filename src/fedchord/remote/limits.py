@@ -28,10 +28,14 @@ class Limits:
     """Entries of Upload.log that may leave."""
     metrics: tuple[str, ...] | None = None
     """Numbers of evaluation that may leave."""
+    evaluations: int | None = None
+    """How often it tells them at most; a question that is asked again with the same content counts once."""
 
     def __post_init__(self) -> None:
         if self.rounds is not None:
             check.whole("limits", "rounds", self.rounds)
+        if self.evaluations is not None:
+            check.whole("limits", "evaluations", self.evaluations)
         if self.clip is not None:
             check.positive("limits", "clip", self.clip)
 
@@ -51,6 +55,11 @@ class Limits:
 
     def _named(self, entries: Tensors) -> Tensors:
         return {name: value for name, value in entries.items() if self.log is None or name in self.log}
+
+
+def measurements(rounds: int, every: int) -> int:
+    """How often a run asks its clients for numbers: on the way and at the end, on validation rows, along lambda."""
+    return (-(-rounds // every) if every else 1) + 2
 
 
 @final

@@ -1,4 +1,4 @@
-"""Hashes of what travels, the names under which an upload travels, and how large it is."""
+"""Hashes of what travels, the names under which an upload travels, how it is weighed, and how large it is."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedchord.core.records import Log, Upload
@@ -39,6 +40,21 @@ def unpacked(tensors: Tensors) -> Upload:
     """The upload inside what came."""
     found = grouped(tensors)
     return Upload(found["mix"], found["carry"], found["mean"], Log(found["log.means"], found["log.sums"]))
+
+
+def weighted(sent: Tensors, coefficient: float, share: float, counters: Tensor) -> Tensors:
+    """The second of two phases: what is mixed is weighed here, so that a sum over clients is all that is needed.
+
+    Plain means stay as they are (they have equal weights), and so do whole-number counters among the buffers.
+    """
+    found = dict(sent)
+    for name, tensor in sent.items():
+        if name.startswith("mix/"):
+            found[name] = tensor * coefficient
+        elif name.startswith("carry/"):
+            counts = counters if counters.shape == tensor.shape else torch.zeros_like(tensor, dtype=torch.bool)
+            found[name] = torch.where(counts, tensor, tensor * share)
+    return found
 
 
 def digest(tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> str:

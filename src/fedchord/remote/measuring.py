@@ -29,7 +29,8 @@ def evaluated(
 ) -> Evaluation | None:
     """Every client's deployed model on its own rows; None where nobody could be measured on the way."""
     able = fitted.clients(split)
-    replies, absent = _numbers(asking, "evaluate", fitted.state.broadcast, fitted, able, split, names, everyone)
+    replies, missing = _numbers(asking, "evaluate", fitted.state.broadcast, fitted, able, split, names, everyone)
+    absent = [client for client, cause in missing.items() if not cause.startswith("refused")]  # who refuses is silent
     waits = [client for client, parcel in replies.items() if parcel.facts.get("waits")]
     parts = [
         Measured([client], _scored(parcel, names), bool(parcel.facts.get("shared")))
@@ -93,7 +94,14 @@ def _numbers(
     here = [client for client in able if client in asking.transport.clients()]
     facts = {"split": split, "everyone": everyone}
     replies, missing = asking.ask(kind, model, fitted.state, here, check, len(here), facts)
+    _say(asking, missing)
     return replies, missing | {client: "gone" for client in able if client not in here}
+
+
+def _say(asking: Asking, missing: Mapping[int, str]) -> None:
+    """A line for everyone who was asked to measure and did not."""
+    for client, cause in missing.items():
+        asking.say(f"{asking.plan.outline.client_names[client]} did not measure ({cause})")
 
 
 def _scored(parcel: Parcel, names: tuple[str, ...]) -> Scored:
@@ -124,7 +132,8 @@ def swept(asking: Asking, fitted: Fitted, metric: str, lambdas: tuple[float, ...
         check_tensors(parcel.tensors, expected, OWNER, finite=False, optional=optional)
 
     here = [client for client in fitted.clients() if client in asking.transport.clients()]
-    replies, _ = asking.ask("sweep", fitted.state.broadcast, fitted.state, here, check, len(here))
+    replies, missing = asking.ask("sweep", fitted.state.broadcast, fitted.state, here, check, len(here))
+    _say(asking, missing)
     told = {client: parcel for client, parcel in replies.items() if parcel.tensors}
     also = tuple(name for name in also if all(f"test/{name}" in parcel.tensors for parcel in told.values()))
     wanted = tables_of(federation, metric, also)

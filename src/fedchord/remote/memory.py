@@ -2,6 +2,7 @@
 
     FOLDER/FINGERPRINT/after-000005.safetensors   the memory after a round of this client, one file a version
     FOLDER/FINGERPRINT/taken.json                 the rounds it took part in, by the hash of what it received
+    FOLDER/FINGERPRINT/told.json                  what it was asked to measure, by the hash of the question
     FOLDER/FINGERPRINT/model.safetensors          the last model it was sent to be measured with
 
 The server says which version counts: the client's last round that entered the model. So a lost reply, a server that was
@@ -23,7 +24,7 @@ from fedchord.tensors import Tensors
 VERSIONS = 3
 NEVER = -1
 """The version of a client that no round has counted yet."""
-OWNER, LEDGER = "memory", "taken.json"
+OWNER, LEDGER, TOLD = "memory", "taken.json", "told.json"
 
 
 class Versions:
@@ -60,6 +61,23 @@ class Versions:
             return
         marks += [] if received in marks else [received]
         write_text(self.folder / LEDGER, json.dumps({"taken": taken, "dropped": dropped or before}))
+
+    # -- measurements ----------------------------------------------------------------------------------------------
+
+    def told(self) -> list[str]:
+        """The hashes of the questions to which numbers were told."""
+        path = self.folder / TOLD
+        if not path.is_file():
+            return []
+        try:
+            return [str(mark) for mark in json_of(path.read_text(encoding="utf-8"))]
+        except (OSError, ValueError, TypeError):
+            raise fail(OWNER, f"{path} is damaged") from None
+
+    def note_told(self, question: str) -> None:
+        """Write down that a question was answered with numbers."""
+        if question not in (known := self.told()):
+            write_text(self.folder / TOLD, json.dumps([*known, question]))
 
     # -- versions --------------------------------------------------------------------------------------------------
 

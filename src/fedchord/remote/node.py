@@ -26,7 +26,7 @@ from fedchord.remote import noise
 from fedchord.remote.audit import IN, OUT, Audit
 from fedchord.remote.checking import check_marks, check_size, check_tensors, fits, number, signed, whole
 from fedchord.remote.limits import Clip, Limits
-from fedchord.remote.marks import LOSS, REPORT, digest, packed
+from fedchord.remote.marks import LOSS, REPORT, digest, packed, weighted
 from fedchord.remote.memory import NEVER, VERSIONS, Versions
 from fedchord.remote.parcel import Parcel
 from fedchord.remote.plan import Plan
@@ -70,9 +70,10 @@ class Node:
             "hello": lambda parcel: self.hello(),
             "loss": self._loss,
             "train": self._train,
-            "evaluate": self._evaluate,
-            "judge": self._judge,
-            "sweep": self._sweep,
+            "evaluate": self._limited(self._evaluate),
+            "judge": self._limited(self._judge),
+            "sweep": self._limited(self._sweep),
+            "notice": lambda parcel: Parcel(facts=signed(self.plan)),
         }
 
     # -- talking ---------------------------------------------------------------------------------------------------
@@ -206,6 +207,21 @@ class Node:
 
     # -- measuring -------------------------------------------------------------------------------------------------
 
+    def _limited(self, measure: Callable[[Parcel], Parcel]) -> Callable[[Parcel], Parcel]:
+        """A measurement that is told as often as the owner allows; one that is asked for again counts once."""
+
+        def answer(parcel: Parcel) -> Parcel:
+            most, known = self.limits.evaluations, self.versions.told()
+            question = digest(parcel.tensors, parcel.facts | {"kind": measure.__name__})
+            good = most is None or question in known or len(known) < most
+            require(good, "limits", f"this node tells numbers of evaluation at most {most} times")
+            found = measure(parcel)
+            if found.tensors:
+                self.versions.note_told(question)
+            return found
+
+        return answer
+
     def _fitted(self, shared: Tensors, round: int, counted: int) -> Fitted:
         """This client as a server's state finds it."""
         visits = PerClient.filled(self.plan.clients, 0, torch.int32).replaced([self.client], int(counted != NEVER))
@@ -277,18 +293,3 @@ class Node:
         ended, tables = measured_lines(fitted, [self.client], self.plan.config.lambdas(), self._wanted)
         sent = {f"{split}/{name}": table.double() for split, part in tables.items() for name, table in part.items()}
         return Parcel(sent, signed(self.plan, round=round, two_ended=ended[0]))
-
-
-def weighted(sent: Tensors, coefficient: float, share: float, counters: Tensor) -> Tensors:
-    """The second of two phases: what is mixed is weighed here, so that a sum over clients is all that is needed.
-
-    Plain means stay as they are (they have equal weights), and so do whole-number counters among the buffers.
-    """
-    found = dict(sent)
-    for name, tensor in sent.items():
-        if name.startswith("mix/"):
-            found[name] = tensor * coefficient
-        elif name.startswith("carry/"):
-            counts = counters if counters.shape == tensor.shape else torch.zeros_like(tensor, dtype=torch.bool)
-            found[name] = torch.where(counts, tensor, tensor * share)
-    return found

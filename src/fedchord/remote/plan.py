@@ -41,7 +41,7 @@ ELSEWHERE = (ROWS - {"test", "validation"}) | {
     "data.root",
 }
 """Keys of a run that a plan does not have: they are about rows, or about one machine."""
-SIMULATED = ("average", "central", "choose", "eval_clients")
+SIMULATED = ("central", "choose", "eval_clients")
 """Keys (with those below them) of runs in one place alone: nodes neither choose together nor share rows yet."""
 
 

@@ -8,11 +8,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 PREFIX = "fedchord: "
 """Lines of a child that begin with this are meant for people; the rest of what it prints stays in its log."""
+MANY = 1000
+"""Lines of a child's output that are kept in memory from its beginning, and as many from its end."""
 OFFLINE = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -38,22 +42,36 @@ def live_with_parent() -> None:
 
 
 class Child:
-    """A Python module in a process of its own, its output in a log."""
+    """A Python module in a process of its own. What it prints is heard here and, as long as there is room, kept in a
+    log: a disk that is full neither ends it nor keeps it from being heard."""
 
     def __init__(self, module: str, arguments: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
         self.module, self.log = module, log
-        self._read = log.stat().st_size if log.exists() else 0
-        self._began = self._read
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=os.environ | OFFLINE | {"PYTHONUNBUFFERED": "1"} | dict(env or {}),
-                start_new_session=True,  # Ctrl-C is for us; we end our children in order
-            )
+        self._printed: list[str] = []
+        self._said: deque[str] = deque()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | OFFLINE | {"PYTHONUNBUFFERED": "1"} | dict(env or {}),
+            start_new_session=True,  # Ctrl-C is for us; we end our children in order
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True, name=f"hears {module}")
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            text = line.decode(errors="replace")
+            self._printed.append(text)
+            del self._printed[MANY:-MANY]  # a long run prints much: its beginning and its end are kept
+            if text.startswith(PREFIX):
+                self._said.append(text.removeprefix(PREFIX).rstrip("\r\n"))
+            with suppress(OSError), self.log.open("ab") as kept:
+                kept.write(line)
 
     @property
     def pid(self) -> int:
@@ -63,23 +81,18 @@ class Child:
     @property
     def code(self) -> int | None:
         """How it ended; None while it lives."""
-        return self._process.poll()
+        found = self._process.poll()
+        if found is not None:
+            self._listener.join(1.0)  # its last words
+        return found
 
     def lines(self) -> list[str]:
         """What it said to people since this was asked last."""
-        with self.log.open("rb") as file:
-            file.seek(self._read)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._read += len(whole)
-        said = whole.decode(errors="replace").splitlines()
-        return [line.removeprefix(PREFIX) for line in said if line.startswith(PREFIX)]
+        return [self._said.popleft() for _ in range(len(self._said))]
 
     def printed(self) -> str:
-        """All that it printed since it was started."""
-        with self.log.open("rb") as file:
-            file.seek(self._began)
-            return file.read().decode(errors="replace")
+        """What it printed since it was started: the first lines and the last ones."""
+        return "".join(self._printed)
 
     def end(self, seconds: float = 10.0) -> None:
         """End it: politely, and after so many seconds at once."""
@@ -90,8 +103,10 @@ class Child:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._listener.join(1.0)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None and not self._listener.is_alive():
+                stream.close()
 
 
 def end_all(children: Sequence[Child | None], seconds: float = 10.0) -> None:

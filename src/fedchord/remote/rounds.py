@@ -11,6 +11,7 @@ import torch
 from fedchord.core.records import Mix, RoundInfo, ServerState
 from fedchord.core.round import Results, advance, following, open_round, weigh
 from fedchord.engine.attendance import enough
+from fedchord.engine.averaging import added
 from fedchord.engine.guards import finite
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult, closed, finished
@@ -30,6 +31,7 @@ def rounds_of(asking: Asking, state: ServerState) -> Iterator[RoundResult]:
         least = asking.service.terms.least(work.algorithm, size if work.algorithm.mixing.full else len(ids))
         run = one_phase if asking.service.phases == 1 else two_phases
         state, mix, results, missing = run(asking, state, info, ids, least, size)
+        state = added(state, course)
         yield finished(work, before, state, memory, results, mix, len(ids), missing, start)
 
 

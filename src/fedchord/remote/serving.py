@@ -96,7 +96,11 @@ def super_link(fed: Fed, insecure: bool) -> Iterator[tuple[Child, Link]]:
     options += ["--database", str(folder / "link.db"), "--superexec-auth-secret-file", str(secret)]
     child = Child(
         "fedchord.remote.flower_link",
-        [*options, *(["--insecure"] if tls is None else _certificates(tls.ca, tls.certificate, tls.key))],
+        [
+            *options,
+            *(["--insecure"] if tls is None else _certificates(tls.ca, tls.certificate, tls.key)),
+            _largest(fed),
+        ],
         folder / "link.log",
         {"FLWR_HOME": str(folder / "home")},
     )
@@ -117,7 +121,7 @@ def flower_transport(
     """A transport over a SuperLink of our own, with the registered keys of the federation."""
     keys = None if insecure else registered(fed)
     with super_link(fed, insecure) as (child, link), server_app(link, keys, lambda: child.code is None) as grid:
-        limit = int(fed.server.largest * 2**20)
+        limit = int(_largest(fed))
         yield LinkTransport(child, grid, len(fed.clients), expected, keys, limit, say)
 
 
@@ -146,6 +150,10 @@ def registered(fed: Fed) -> dict[bytes, int]:
     strange = sorted(set(nodes) - set(fed.clients))
     require(not strange, "serve", f"{tls.nodes} has keys of {', '.join(strange)}, who is no party")
     return {public_key(nodes[name]): number for number, name in enumerate(fed.clients) if name in nodes}
+
+
+def _largest(fed: Fed) -> str:
+    return str(int(fed.server.largest * 2**20))
 
 
 def _certificates(ca: Path, certificate: Path, key: Path) -> list[str]:

@@ -265,6 +265,7 @@ def _limits(table: TomlTable) -> Limits:
         clip=check.positive(owner, "clip", values["clip"]) if table.has("clip") else None,
         log=table.names("log"),
         metrics=table.names("metrics", find) if table.has("metrics") else None,
+        evaluations=check.whole(owner, "evaluations", values["evaluations"]) if table.has("evaluations") else None,
     )
 
 

@@ -28,6 +28,10 @@ class Transport(Protocol):
         """Send each client its parcel and wait, at most so many seconds, for the answers."""
         ...
 
+    def tell(self, kind: str, parcels: Mapping[int, Parcel]) -> None:
+        """Send each client that is here its parcel; no answer is waited for."""
+        ...
+
 
 class Answering(Protocol):
     """A node: one client's rows and memory, on its owner's machine."""

@@ -6,9 +6,9 @@
         def algorithm(self):
             return Algorithm(Mine(), BySize(), Step())
 
-Every executor finds the same, a run can stop and go on, seeds count, the order of clients does not, nothing looks
-ahead, a longer run begins as a shorter one, and rules are frozen records. Nothing here imports pytest; `tmp_path` is
-its fixture.
+Every executor finds the same, and so do clients apart, each with its own rows and disk. A run can stop and go on, seeds
+count, the order of clients does not, nothing looks ahead, a longer run begins as a shorter one, and rules are frozen
+records. Nothing here imports pytest; `tmp_path` is its fixture.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult, simulate
 from fedchord.evaluation.fitted import Fitted
 from fedchord.models import GENERATIVE, TwoNN
+from fedchord.testing.apart import Handed, run_apart
 
 TRAINING = Training(epochs=2, batch=4, lr=0.1, momentum=0.5)
 SIZES = (13, 20, 7, 31, 10, 5)
@@ -113,6 +114,14 @@ class Contract:
 
     def test_serial_and_processes_agree_bit_for_bit(self) -> None:
         assert_same(self.usual(), self.run(executor="processes", workers=2))
+
+    def test_clients_apart_agree_bit_for_bit(self, tmp_path: Path) -> None:
+        """Each a node with its own rows and memory on disk, as over a network; noise of private reports is its own."""
+        algorithm = self.algorithm()
+        if not algorithm.mixing.secret:
+            handed = Handed(algorithm, self.task(), TRAINING, Plan(4, self.cohort(), 1), FEDERATION)
+            last, memory = run_apart(handed, tmp_path)
+            assert_same(self.usual(), dataclasses.replace(last, memory=memory))
 
     def test_vectorised_agrees_within_tolerance(self) -> None:
         assert_same(self.usual(), self.run(executor="vectorised"), tolerance=1e-4)
