@@ -178,6 +178,11 @@ class MixingRule:
         return frozenset()
 
     @property
+    def equal(self) -> bool:
+        """Whether all clients of a cohort count alike, whatever they have or tell. A class variable will do."""
+        return False
+
+    @property
     def full(self) -> bool:
         """Whether every client must take part in every round. A class variable will do."""
         return False

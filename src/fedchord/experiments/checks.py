@@ -21,6 +21,7 @@ from fedchord.evaluation.newcomers import count
 from fedchord.evaluation.sweep import check_lambdas
 from fedchord.experiments import own_data
 from fedchord.experiments.build import LOSSES, method_model
+from fedchord.privacy.allowed import refused
 from fedchord.synthetic.features import check_features
 from fedchord.synthetic.share import ADDS
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 def check_run(config: RunConfig) -> None:
     """Every check of a run's settings, the types of which are known to be right."""
-    for step in (_names, _numbers, _noise, _newcomers, _synthetic, _clients, _central, _choice, _line):
+    for step in (_names, _numbers, _noise, _newcomers, _synthetic, _clients, _central, _choice, _line, _privacy):
         step(config)
 
 
@@ -167,6 +168,21 @@ def _choice(config: RunConfig) -> None:
         chooser.check(config.algorithm())
         held = config.held()
         require(0 < held < 1, "run", f"choose.held must lie between 0 and 1, got {held}")
+
+
+def _privacy(config: RunConfig) -> None:
+    """Keys of privacy, and what would tell more than it allows."""
+    if config.privacy is None:
+        for name in ("epsilon", "delta", "clip", "noise", "sampling"):
+            given = getattr(config, f"privacy_{name}") is not None
+            require(not given, "run", f"privacy.{name} is given, but privacy is not (clients or rows)")
+        return
+    config.private()
+    reason = refused(config.algorithm(), config.privacy)
+    require(not reason, "privacy", f"{config.algorithm().title} cannot be private: {reason}")
+    require(not config.central, "privacy", "central has all rows in one place: there is nobody to hide from")
+    told = "choose adds up losses on rows of clients, which are not hidden"
+    require(config.choose is None, "privacy", told)
 
 
 def _line(config: RunConfig) -> None:

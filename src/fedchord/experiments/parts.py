@@ -26,6 +26,8 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.settings import Scalar
 from fedchord.experiments.synthesis import synthesis
 from fedchord.metrics import check_kind
+from fedchord.privacy.shield import shield
+from fedchord.privacy.terms import Privacy
 from fedchord.synthetic.judge import judge
 from fedchord.synthetic.learn import Judge
 from fedchord.synthetic.set import SyntheticSet
@@ -102,6 +104,9 @@ class Settings(Protocol):
     def chooser(self) -> Chooser | None:
         """What is chosen for all clients; None if nothing."""
 
+    def private(self) -> Privacy | None:
+        """What is hidden by noise; None if nothing."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -123,13 +128,15 @@ class Parts:
         federation, late = divide(federation or config.federation(), config.newcomers or 0, config.seed)
         config.plan().size(federation.num_clients)
         asked, task = config.training(), config.task(federation)
+        hidden = shield(config.algorithm(), config.private(), task, federation.num_clients, config.plan())
         work = Work.of(
-            config.algorithm(),
+            hidden.algorithm,
             task,
             federation,
             asked,
             config.seed,
             device or config.device,
+            hidden.guards,
             central=bool(config.central),
         )
         more = tuple(dict.fromkeys((*task.objective.metrics, *config.metrics))) if config.metrics else None
@@ -153,7 +160,7 @@ class Parts:
 
     def staffed(self, state: ServerState, report: Callable[[str], None]) -> Executor:
         """Who does the work of the run."""
-        config, size = self.config, self.config.plan().size(self.federation.num_clients)
+        config, size = self.config, self.config.plan().most(self.federation.num_clients)
         return make_executor(config.executor, self.work, state.broadcast, size, config.workers, report)
 
     def rounds(self, executor: Executor, state: ServerState, memory: ClientMemory) -> Iterator[RoundResult]:

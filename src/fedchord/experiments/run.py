@@ -28,6 +28,8 @@ from fedchord.experiments.progress import Progress, Silent, picked
 from fedchord.experiments.repair import finished
 from fedchord.experiments.session import Report, Run
 from fedchord.metrics import Metric, check_kind, register
+from fedchord.privacy.shield import drawing, shield
+from fedchord.privacy.terms import Privacy
 from fedchord.synthetic.learn import Judge
 
 ALIKE = "processes, which would all do the same; add executor=ranks, or leave torchrun out"
@@ -58,6 +60,7 @@ def run(
     weather: Weather | None = None,
     average: float = 0.0,
     choose: Chooser | None = None,
+    privacy: Privacy | None = None,
 ) -> Run:
     """The run that the command makes, of your own objects: iterate over it, or call `finish`.
 
@@ -69,20 +72,23 @@ def run(
     how far the run is; a notebook shows it unless told not to. `loggers` are told of every round
     (`experiments.loggers.Logger`: begin, round, end). In a `weather` clients are away and replies get lost. With
     `average` clients deploy the mean of the global models of that share of the rounds, the last ones. `choose` is what
-    is chosen for all clients by the rows they hold out (`data.hold.hold_out`).
+    is chosen for all clients by the rows they hold out (`data.hold.hold_out`). With `privacy` what leaves clients is
+    hidden by noise (`fedchord.privacy.terms.Privacy`).
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
     asked = training or Training()
     names = _metrics(metrics)
     check_kind(names or (), federation.regression)
-    work = Work.of(algorithm, task, federation, asked, seed, device)
+    plan = Plan(rounds, cohort, seed, average=average, draw=drawing(privacy))
+    hidden = shield(algorithm, privacy, task, federation.num_clients, plan)
+    work = Work.of(hidden.algorithm, task, federation, asked, seed, device, hidden.guards)
     config = OwnConfig(
         algorithm,
         task,
         federation,
         asked,
-        Plan(rounds, cohort, seed, average=average),
+        plan,
         executor,
         workers,
         eval_every,
@@ -93,9 +99,11 @@ def run(
         None if out is None else str(out),
         played=weather,
         choose=choose,
+        privacy=privacy,
     )
     config.plan().size(federation.num_clients)
     if choose is not None:
+        check.require(privacy is None, "run", "choose adds up losses on rows of clients, which privacy does not hide")
         choose.check(algorithm)
         check.require(federation.held is not None, "run", "choose needs rows that are held out: see data.hold_out")
     return Run(Parts(config, work, asked, metrics=names), resume, report, picked(progress), loggers)

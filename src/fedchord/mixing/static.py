@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 
@@ -25,6 +25,8 @@ class BySize(MixingRule):
 @dataclass(frozen=True)
 class Uniform(MixingRule):
     """p_i = 1 / |S|: the control for rules that claim to gain by adapting the weights."""
+
+    equal: ClassVar[bool] = True
 
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
         shares = torch.full((len(cohort.ids),), 1 / len(cohort.ids), dtype=torch.float64)

@@ -21,10 +21,11 @@ from fedchord.evaluation.evaluate import Measured, checked, measured, scored
 from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.sweep import measured_lines, tables_of
 from fedchord.experiments.parts import beside, headline
+from fedchord.privacy.clients import Clip
 from fedchord.remote import noise
 from fedchord.remote.audit import IN, OUT, Audit
 from fedchord.remote.checking import check_marks, check_size, check_tensors, fits, number, signed, whole
-from fedchord.remote.limits import Clip, Limits
+from fedchord.remote.limits import Limits
 from fedchord.remote.marks import LOSS, REPORT, digest, packed
 from fedchord.remote.memory import NEVER, VERSIONS, Versions
 from fedchord.remote.parcel import Parcel
