@@ -83,8 +83,9 @@ def simulate(
     Nothing runs until the generator is advanced.
     """
     plan = Plan(rounds, cohort, seed, average=average, draw=drawing(privacy))
-    hidden = shield(algorithm, privacy, task, federation.num_clients, plan)
-    work = Work.of(hidden.algorithm, task, federation, training, seed, device, hidden.guards)
+    hidden = shield(algorithm, privacy, task, federation.train.sizes, plan, training or Training())
+    shielded = (hidden.guards, False, hidden.hiding)
+    work = Work.of(hidden.algorithm, hidden.task, federation, training, seed, device, *shielded)
     memory = memory if memory is not None else ClientMemory(device=work.task.device)
     memory = RankMemory.of(memory, group_of(executor))
     state = (state or open_run(work.algorithm, work.task, federation.num_clients, plan)).to(work.task.device)

@@ -22,6 +22,7 @@ from fedchord.evaluation.sweep import check_lambdas
 from fedchord.experiments import own_data
 from fedchord.experiments.build import LOSSES, method_model
 from fedchord.privacy.allowed import refused
+from fedchord.privacy.terms import ROWS
 from fedchord.synthetic.features import check_features
 from fedchord.synthetic.share import ADDS
 
@@ -180,6 +181,8 @@ def _privacy(config: RunConfig) -> None:
     config.private()
     reason = refused(config.algorithm(), config.privacy)
     require(not reason, "privacy", f"{config.algorithm().title} cannot be private: {reason}")
+    weighed = config.privacy == ROWS and config.class_weights
+    require(not weighed, "privacy", "class_weights follow how many rows of a class there are, which is not hidden")
     require(not config.central, "privacy", "central has all rows in one place: there is nobody to hide from")
     told = "choose adds up losses on rows of clients, which are not hidden"
     require(config.choose is None, "privacy", told)

@@ -128,16 +128,18 @@ class Parts:
         federation, late = divide(federation or config.federation(), config.newcomers or 0, config.seed)
         config.plan().size(federation.num_clients)
         asked, task = config.training(), config.task(federation)
-        hidden = shield(config.algorithm(), config.private(), task, federation.num_clients, config.plan())
+        sizes = federation.train.sizes
+        hidden = shield(config.algorithm(), config.private(), task, sizes, config.plan(), asked)
         work = Work.of(
             hidden.algorithm,
-            task,
+            hidden.task,
             federation,
             asked,
             config.seed,
             device or config.device,
             hidden.guards,
-            central=bool(config.central),
+            bool(config.central),
+            hidden.hiding,
         )
         more = tuple(dict.fromkeys((*task.objective.metrics, *config.metrics))) if config.metrics else None
         check_kind(more or (), federation.regression)

@@ -81,8 +81,9 @@ def run(
     names = _metrics(metrics)
     check_kind(names or (), federation.regression)
     plan = Plan(rounds, cohort, seed, average=average, draw=drawing(privacy))
-    hidden = shield(algorithm, privacy, task, federation.num_clients, plan)
-    work = Work.of(hidden.algorithm, task, federation, asked, seed, device, hidden.guards)
+    hidden = shield(algorithm, privacy, task, federation.train.sizes, plan, asked)
+    shielded = (hidden.guards, False, hidden.hiding)
+    work = Work.of(hidden.algorithm, hidden.task, federation, asked, seed, device, *shielded)
     config = OwnConfig(
         algorithm,
         task,

@@ -142,9 +142,10 @@ class Plan:
         """The work of the run, with a task of its own, on rows or without any; the `secret` keys the server's noise."""
         config = self.config
         task, rows = config.task(self.outline), self.outline if federation is None else federation
-        hidden = shield(config.algorithm(), config.private(), task, self.clients, self.course, secret)
-        every = (*hidden.guards, *guards)
-        return Work.of(hidden.algorithm, task, rows, config.training(), config.seed, "cpu", every)
+        training, sizes = config.training(), self.outline.train.sizes
+        hidden = shield(config.algorithm(), config.private(), task, sizes, self.course, training, secret)
+        shielded = ((*hidden.guards, *guards), False, hidden.hiding)
+        return Work.of(hidden.algorithm, hidden.task, rows, training, config.seed, "cpu", *shielded)
 
     def metrics(self, usual: tuple[str, ...]) -> tuple[str, ...] | None:
         """What is measured where more than the usual is asked for."""
