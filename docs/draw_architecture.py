@@ -41,6 +41,7 @@ WORDS = {
     "models": "plain torch modules, their last layer called head",
     "mixing": "mixing rules: how much each client counts",
     "servers": "server rules: what becomes of the mixed update",
+    "privacy": "noise that hides clients or rows, and what it costs",
     "core": "what a round is: rules, task, local training, round",
     "metrics": "what is measured, over rows and over clients",
     "confusion": "right and wrong answers by class",

@@ -195,6 +195,8 @@ def weighted_sum(coefficients: Tensor, stacked: Tensor) -> Tensor:
     The single mean of the library: averaging of models, control variates and buffers all come here.
     """
     rows = stacked.shape[0]
+    if not rows:
+        return stacked.new_zeros(stacked.shape[1:])
     flat = stacked.reshape(rows, -1)
     return torch.mv(flat.t(), coefficients.to(flat)).reshape(stacked.shape[1:])
 

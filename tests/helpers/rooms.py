@@ -15,6 +15,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("regression",),
     ("metrics",),
     ("core",),
+    ("privacy",),
     ("servers", "mixing", "models", "data"),
     ("attacks", "clients"),
     ("catalog",),

@@ -27,6 +27,7 @@ class Apfl(ClientRule):
     start). v starts as the first model the client receives. BatchNorm statistics of vbar are the client's own.
     """
 
+    gradients: ClassVar[int] = 2
     deploys: ClassVar[Deployed] = Deployed(
         "alpha v + (1 - alpha) w with the global w and the client's own v; the global model if never sampled", LINE
     )

@@ -38,7 +38,7 @@ class Ditto(ClientRule):
 
     def phases(self, visit: Visit) -> tuple[Phase, ...]:
         epochs = visit.info.epochs if self.own_epochs is None else self.own_epochs
-        return Phase(epochs=visit.info.epochs), Phase(("v",), epochs, name="own")
+        return Phase(epochs=visit.info.epochs), Phase(("v",), epochs, name="own", stays=True)
 
     def start(self, visit: Visit) -> Tensors:
         return shared_model(visit.shared) | visit.own

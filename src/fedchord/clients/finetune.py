@@ -47,7 +47,7 @@ class FineTune(ClientRule):
     def tuning(self, visit: Visit) -> tuple[Phase, ...]:
         if self.form == "last" or not self.tune_epochs:
             return ()
-        return (Phase(epochs=self.tune_epochs, name="tune", lr=self.tune_lr),)
+        return (Phase(epochs=self.tune_epochs, name="tune", lr=self.tune_lr, stays=True),)
 
     def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
         upload, _ = ClientRule.finish(self, trained, visit)

@@ -38,6 +38,10 @@ class PFedMe(ClientRule):
         if self.inner_lr is not None:
             check.positive("PFedMe", "inner_lr", self.inner_lr)
 
+    @property
+    def gradients(self) -> int:
+        return self.inner
+
     def local(self, training: Training) -> Training:
         return replace(training, momentum=0.0, weight_decay=0.0, clip=0.0, optimiser="sgd")
 

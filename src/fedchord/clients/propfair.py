@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import ClassVar, final
 
 import torch
 
@@ -24,6 +24,8 @@ class PropFairLoss(ClientRule):
     never exceeds 1 / guard times that of the loss, and never turns round. How many batches of a round met the guard is
     logged (`guarded`, summed over the cohort).
     """
+
+    gradients: ClassVar[int] = 0
 
     M: float = 3.0
     guard: float = 0.2

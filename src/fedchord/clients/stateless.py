@@ -86,7 +86,7 @@ class StatelessSuPerFed(ClientRule):
         return self._line.phases(visit)
 
     def tuning(self, visit: Visit) -> tuple[Phase, ...]:
-        return (Phase(("own",), self.tune_epochs, name="tune"),) if self.tune_epochs else ()
+        return (Phase(("own",), self.tune_epochs, name="tune", stays=True),) if self.tune_epochs else ()
 
     def start(self, visit: Visit) -> Tensors:
         tunes = visit.phase.name == "tune"

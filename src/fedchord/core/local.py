@@ -88,9 +88,9 @@ def train(
     rule: ClientRule, training: Training, visit: Visit, stream: Stream, phases: tuple[Phase, ...], key: rng.Key
 ) -> Tensors:
     """The loop: phases, batches, steps. Returns the trained entries."""
-    trained = clone(rule.start(visit))
+    trained, task = clone(rule.start(visit)), visit.task
     for index, phase in enumerate(phases):
-        visit = replace(visit, phase=phase, key=rng.fold(key, index))
+        visit = replace(visit, task=task.bare if phase.stays else task, phase=phase, key=rng.fold(key, index))
         optimiser = LocalOptimiser(training, visit.info.lr if phase.lr is None else phase.lr, visit.task)
         memory = optimiser.init(trained, phase.moves)
         if has_default_steps(rule) and descend(visit.task, phase, optimiser, trained, memory, stream, index):

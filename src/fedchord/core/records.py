@@ -55,6 +55,8 @@ class Phase:
     steps: int | None = None
     name: str = "train"
     lr: float | None = None
+    stays: bool = False
+    """Whether what it trains never leaves the client, and goes into nothing that does."""
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,16 @@ Combine = Callable[[Tensor, Tensor], Tensor]
 class Plan:
     """How long and with whom: rounds, clients a round (a number, or a share of all given as a fraction below 1),
     seed. With `at_most` the number is no promise: where there are fewer clients, all take part. `average` is the share
-    of the rounds, the last ones, whose global models are averaged (0: none)."""
+    of the rounds, the last ones, whose global models are averaged (0: none). `draw` is whom a cohort is drawn from:
+    those who are there ("here"), or all, whoever is there ("all"); "poisson" takes each of all with the same
+    probability, so that the number is one on average."""
 
     rounds: int = 10
     cohort: int | float = 1.0
     seed: int = 0
     at_most: bool = False
     average: float = 0.0
+    draw: str = "here"
 
     def __post_init__(self) -> None:
         check.whole("run", "rounds", self.rounds, 1, MOST_ROUNDS)
@@ -47,6 +50,7 @@ class Plan:
         else:
             check.whole("run", "cohort", self.cohort, 1)
         check.between("run", "average", self.average, 0, 1)
+        check.one_of("run", "draw", self.draw, ("here", "all", "poisson"))
 
     @property
     def horizon(self) -> str:
@@ -70,6 +74,10 @@ class Plan:
             f"cohort must be at most the number of clients, {num_clients}, got {self.cohort}",
         )
         return self.cohort
+
+    def most(self, num_clients: int) -> int:
+        """The most clients that a round may have."""
+        return num_clients if self.draw == "poisson" else self.size(num_clients)
 
 
 @dataclass(frozen=True)
@@ -113,11 +121,29 @@ def open_round(
     It is drawn among those who are `here` (sorted; None: all); where they are too few, all of them take part.
     """
     num_clients = len(state.visits)
+    if plan.draw != "here":
+        return _drawn_from_all(state, plan, training, here)
     present = num_clients if here is None else len(here)
     size = min(plan.size(num_clients), present)
     info = round_info(plan, training, num_clients, state.round, size)
     ids = range(present) if size == present else rng.choose(rng.key(plan.seed, "cohort", state.round), present, size)
     return info, list(ids) if here is None else [here[place] for place in ids]
+
+
+def _drawn_from_all(
+    state: ServerState, plan: Plan, training: Training, here: Sequence[int] | None
+) -> tuple[RoundInfo, list[int]]:
+    """A cohort of all clients, as its chances must not depend on who is there; those who are not are left out."""
+    num_clients, key = len(state.visits), rng.key(plan.seed, "cohort", state.round)
+    size = plan.size(num_clients)
+    if size == num_clients:
+        drawn = list(range(num_clients))
+    elif plan.draw == "poisson":
+        drawn = (rng.uniform(key, num_clients) < size / num_clients).nonzero().flatten().tolist()
+    else:
+        drawn = rng.choose(key, num_clients, size)
+    present = range(num_clients) if here is None else set(here)
+    return round_info(plan, training, num_clients, state.round, size), [i for i in drawn if i in present]
 
 
 def round_info(plan: Plan, training: Training, num_clients: int, round: int, cohort: int) -> RoundInfo:
@@ -172,7 +198,7 @@ def advance(
     combine: Combine = weighted_sum,
 ) -> tuple[Tensors, Tensors]:
     """The next broadcast from what came back, and what the server rule remembers."""
-    equal = torch.full_like(mix.shares, 1 / len(results.ids))
+    equal = torch.full_like(mix.shares, 1 / max(1, len(results.ids)))
     update = Update(
         mix={name: combine(mix.coefficients, stacked) for name, stacked in results.mix.items()},
         mean={name: combine(equal, stacked) for name, stacked in results.mean.items()},

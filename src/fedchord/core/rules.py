@@ -77,6 +77,12 @@ class ClientRule:
     sends: ClassVar[Mapping[str, str]] = {"theta": "mix"}
     """What uploads hold for the server, by entry: "mix" (summed with the coefficients) or "mean" (the plain mean)."""
 
+    @property
+    def gradients(self) -> int:
+        """How many gradients of a batch a step asks for; 0 where rows are used in another way. A class variable will
+        do."""
+        return 1
+
     def local(self, training: Training) -> Training:
         """The local training settings this rule runs with; a rule that needs others changes them here, and it is
         reported."""
@@ -155,6 +161,7 @@ class SamplesRule(ClientRule):
     """A client rule whose server ends with a synthetic data set instead of a model."""
 
     deploys: ClassVar[Deployed] = Deployed("a new classifier, trained on the server's synthetic set", SAMPLES)
+    gradients: ClassVar[int] = 0
 
     def options(self) -> Mapping[str, Any]:
         """Options of the model that this rule switches on, where the model has them (activation, spectral)."""
@@ -176,6 +183,11 @@ class MixingRule:
     def needs(self) -> Collection[str]:
         """What it must be told, of {"loss", "norm", "gram"}; the engine computes no more. A class variable will do."""
         return frozenset()
+
+    @property
+    def equal(self) -> bool:
+        """Whether all clients of a cohort count alike, whatever they have or tell. A class variable will do."""
+        return False
 
     @property
     def full(self) -> bool:

@@ -153,6 +153,11 @@ class Task:
                 found[id(inside[entry.name])] = vector[entry.slice].reshape(entry.shape).to(entry.dtype)
         return {name: found.get(id(tensor), tensor).detach().clone() for name, tensor in inside.items()}
 
+    @property
+    def bare(self) -> Task:
+        """The task without privacy: itself, where there is none."""
+        return self
+
     def to(self, device: torch.device | str) -> Task:
         """Move the module's constant parts to a device (parameters and buffers follow theta)."""
         self.device = torch.device(device)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from fedchord import check, notebook
@@ -26,6 +27,8 @@ from fedchord.engine.memory import ClientMemory
 from fedchord.engine.ranks import RankMemory
 from fedchord.engine.weather import LOST, Weather
 from fedchord.engine.work import Work
+from fedchord.privacy.shield import drawing, shield
+from fedchord.privacy.terms import Privacy
 from fedchord.tensors import num_bytes
 
 
@@ -74,6 +77,7 @@ def simulate(
     average: float = 0.0,
     attack: Attack | None = None,
     defence: Defence | None = None,
+    privacy: Privacy | None = None,
 ) -> Iterator[RoundResult]:
     """Train an algorithm on a federation, one `RoundResult` per round.
 
@@ -82,20 +86,22 @@ def simulate(
     (of a checkpoint) the run goes on from there, to the bit-identical result. In a `weather` clients are away and
     replies get lost, as over a network. `average` is the share of the rounds, the last ones, whose global models are
     averaged: a `Fitted` of the result deploys their mean. In an `attack` some clients are hostile (an executor of the
-    caller's is made with `attack.among(federation, seed)`), and a `defence` says how the server takes uploads. Nothing
-    runs until the generator is advanced.
+    caller's is made with `attack.among(federation, seed)`), and a `defence` says how the server takes uploads. With
+    `privacy` what leaves clients is hidden by noise. Nothing runs until the generator is advanced.
     """
-    plan = Plan(rounds, cohort, seed, average=average)
+    plan = Plan(rounds, cohort, seed, average=average, draw=drawing(privacy))
     defence = defended(algorithm, attack, defence, weather)
     if attack is not None and isinstance(executor, str):
         federation = attack.among(federation, seed)
-    work = Work.of(algorithm, task, federation, training, seed, device)
+    hidden = shield(algorithm, privacy, task, federation.train.sizes, plan, training or Training())
+    shielded = (hidden.guards, False, hidden.hiding)
+    work = Work.of(hidden.algorithm, hidden.task, federation, training, seed, device, *shielded)
     memory = memory if memory is not None else ClientMemory(device=work.task.device)
     memory = RankMemory.of(memory, group_of(executor))
-    state = (state or open_run(algorithm, work.task, federation.num_clients, plan)).to(work.task.device)
+    state = (state or open_run(work.algorithm, work.task, federation.num_clients, plan)).to(work.task.device)
     if isinstance(executor, str):
         work.rehearse(state, plan)
-        size = plan.size(federation.num_clients)
+        size = plan.most(federation.num_clients)
         runner = make_executor(executor, work, state.broadcast, size, workers, report)
     else:
         runner = executor
@@ -137,7 +143,7 @@ def rounds_of(
         here = None if weather is None else weather.here(plan.seed, state.round, len(state.visits))
         info, asked = open_round(state, plan, work.training, here)
         ids, missing = (asked, {}) if weather is None else _arrived(work.algorithm, plan, weather, state, asked)
-        results = runner.run(state.broadcast, ids, info, memory)
+        results = runner.run(state.broadcast, ids, info, memory) if ids else nobody(work, state, info)
         if attack is not None:
             results = attack.sent(results, plan.seed, state.round, len(state.visits))
         before = state
@@ -162,6 +168,17 @@ def closed(
     after, mix = close_round(work.algorithm, work.task, state, taken, now, defence.combiner)
     finite(after)
     return after, mix, taken, left_out
+
+
+def nobody(work: Work, state: ServerState, info: RoundInfo) -> Results:
+    """What comes back from a cohort of nobody, which chance may draw: uploads of no rows."""
+    upload, _, _ = work.run(0, state.broadcast, None, info, limit=0)
+    none = torch.zeros(0, dtype=torch.int64)
+    mix, carry, mean = (
+        {name: tensor.new_zeros((0, *tensor.shape)) for name, tensor in part.items()}
+        for part in (upload.mix, upload.carry, upload.mean)
+    )
+    return Results(none, none, mix, carry, mean)
 
 
 def finished(
@@ -190,6 +207,8 @@ def _arrived(
     algorithm: Algorithm, plan: Plan, weather: Weather, state: ServerState, asked: list[int]
 ) -> tuple[list[int], dict[int, str]]:
     """Whose replies arrive in a weather; the others need not train, since nothing is left of it."""
+    if not asked:
+        return [], {}
     clients, size = len(state.visits), plan.size(len(state.visits))
     least = weather.terms.least(algorithm, size if algorithm.mixing.full else len(asked))
 

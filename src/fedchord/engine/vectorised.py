@@ -175,6 +175,8 @@ def cannot_vectorise(work: Work) -> str:
     """Why a task cannot be vectorised, naming the module; empty if it can. One real step is tried."""
     if work.central:
         return "one client has the rows of all (central), so that there is nothing to do at once"
+    if work.hiding is not None:
+        return "batches of rows that are hidden have random sizes"
     for name, module in work.task.named_modules():
         kind = type(module).__name__
         if isinstance(module, _RECURRENT):

@@ -18,6 +18,7 @@ from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.privacy.rows import Hiding, PoissonStream, counted
 from fedchord.tensors import Tensors
 
 
@@ -37,6 +38,8 @@ class Work:
     """What every client does to its upload before it leaves."""
     central: bool = False
     """Whether whoever takes part trains on the training rows of all clients: a control, no federation."""
+    hiding: Hiding | None = None
+    """How rows are hidden, by noise in every gradient; the task is then a `RowTask`."""
 
     @staticmethod
     def of(
@@ -48,11 +51,12 @@ class Work:
         device: str = "auto",
         guards: tuple[Guard, ...] = (),
         central: bool = False,
+        hiding: Hiding | None = None,
     ) -> Work:
         """The work of a run: data and task on the device, the training settings as the client rule needs them."""
         chosen = pick_device(device)
         used = algorithm.client.local(training or Training())
-        return Work(algorithm, task.to(chosen), federation.to(chosen), used, seed, guards, central)
+        return Work(algorithm, task.to(chosen), federation.to(chosen), used, seed, guards, central, hiding)
 
     @property
     def needs_loss(self) -> bool:
@@ -62,7 +66,8 @@ class Work:
     def stream(self, client: int, round: int, central: bool = False) -> ClientStream:
         """A client's training examples in a round, or those of all clients."""
         key, rows = rng.key(self.seed, "batches", client, round), self.federation.train.rows if central else None
-        return ClientStream(self.federation, client, self.training.batch, key, self.task.least_batch, rows)
+        given = (self.federation, client, self.training.batch, key, self.task.least_batch, rows)
+        return ClientStream(*given) if self.hiding is None else PoissonStream(*given, secret=self.hiding.secret)
 
     def own(self, client: int, kept: Tensors | None, shared: Tensors) -> Tensors:
         """What the client keeps, or, where it keeps nothing, what it starts with."""
@@ -74,8 +79,8 @@ class Work:
         self, client: int, shared: Tensors, kept: Tensors | None, info: RoundInfo, limit: int | None = None
     ) -> tuple[Upload, Tensors, Tensor | None]:
         """One client's local round; `limit` cuts each phase after so many steps, for trials."""
-        stream = self.stream(client, info.round, self.central)
-        return local_round(
+        stream, before = self.stream(client, info.round, self.central), getattr(self.task, "asked", 0)
+        done = local_round(
             self.algorithm.client,
             self.task,
             self.training,
@@ -88,6 +93,9 @@ class Work:
             self.needs_loss,
             self.guards,
         )
+        if isinstance(stream, PoissonStream):
+            counted(self.algorithm.client, self.task, before, stream)
+        return done
 
     def tuning(self, client: int, sampled: bool, state: ServerState) -> tuple[Visit, tuple[Phase, ...]]:
         """The training a client's rule asks for before deployment, and the visit it is asked with."""

@@ -21,6 +21,8 @@ from fedchord.evaluation.newcomers import count
 from fedchord.evaluation.sweep import check_lambdas
 from fedchord.experiments import own_data
 from fedchord.experiments.build import LOSSES, method_model
+from fedchord.privacy.allowed import refused
+from fedchord.privacy.terms import ROWS
 from fedchord.synthetic.features import check_features
 from fedchord.synthetic.share import ADDS
 
@@ -30,7 +32,19 @@ if TYPE_CHECKING:
 
 def check_run(config: RunConfig) -> None:
     """Every check of a run's settings, the types of which are known to be right."""
-    for step in (_names, _numbers, _noise, _newcomers, _synthetic, _clients, _central, _choice, _line, _hostile):
+    for step in (
+        _names,
+        _numbers,
+        _noise,
+        _newcomers,
+        _synthetic,
+        _clients,
+        _central,
+        _choice,
+        _line,
+        _hostile,
+        _privacy,
+    ):
         step(config)
 
 
@@ -190,6 +204,25 @@ def _hostile(config: RunConfig) -> None:
     clients = config.choices()["clients"]
     if isinstance(clients, int) and not config.newcomers:
         attack.hostile(config.seed, clients)
+
+
+def _privacy(config: RunConfig) -> None:
+    """Keys of privacy, and what would tell more than it allows."""
+    if config.privacy is None:
+        for name in ("epsilon", "delta", "clip", "noise", "sampling"):
+            given = getattr(config, f"privacy_{name}") is not None
+            require(not given, "run", f"privacy.{name} is given, but privacy is not (clients or rows)")
+        return
+    config.private()
+    reason = refused(config.algorithm(), config.privacy)
+    require(not reason, "privacy", f"{config.algorithm().title} cannot be private: {reason}")
+    weighed = config.privacy == ROWS and config.class_weights
+    require(not weighed, "privacy", "class_weights follow how many rows of a class there are, which is not hidden")
+    require(not config.central, "privacy", "central has all rows in one place: there is nobody to hide from")
+    summed = config.combine in (None, "mean")
+    require(summed, "privacy", f"noise hides a client in a sum, and combine={config.combine} is none")
+    told = "choose adds up losses on rows of clients, which are not hidden"
+    require(config.choose is None, "privacy", told)
 
 
 def _line(config: RunConfig) -> None:

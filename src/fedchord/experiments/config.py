@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedchord import catalog, models, plugins
 from fedchord.check import require, unknown
+from fedchord.core.round import Plan
 from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.data import sources
@@ -23,6 +24,7 @@ from fedchord.engine.guards import Defence
 from fedchord.experiments import build, keys, own_data
 from fedchord.experiments.checks import check_run
 from fedchord.experiments.settings import Scalar, flatten, parse_pairs, read_toml
+from fedchord.privacy.shield import drawing
 
 if TYPE_CHECKING:
     from fedchord.data import Federation, Partition
@@ -52,6 +54,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
     keys.Defended,
     keys.Hostile,
     keys.Weathered,
+    keys.Private,
     keys.Rounds,
     keys.Measured,
     keys.Some,
@@ -168,7 +171,12 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
     @property
     def horizon(self) -> str:
         """What depends on the number of rounds, in words; "" if a longer run begins with the rounds of this one."""
-        return self.plan().horizon or self.algorithm().horizon
+        privacy = self.private()
+        return self.plan().horizon or self.algorithm().horizon or (privacy.horizon if privacy else "")
+
+    def plan(self) -> Plan:
+        """Rounds, cohort and seed, and how cohorts are drawn."""
+        return replace(super().plan(), draw=drawing(self.private()))
 
     def course(self) -> str:
         """The fingerprint that runs of any number of rounds share; "" where their rounds differ."""

@@ -21,6 +21,7 @@ from fedchord.engine.weather import Weather
 from fedchord.evaluation.choice import EFFORTS, HELD, Chooser
 from fedchord.evaluation.sweep import LAMBDAS
 from fedchord.metrics import find
+from fedchord.privacy.terms import Privacy
 from fedchord.synthetic.learn import Judge
 
 COHORT = 5
@@ -257,6 +258,43 @@ class Rounds:
         if isinstance(cohort, str | bool):
             raise fail("run", f"cohort must be a number of clients, a share such as 0.25, or all, got {self.cohort!r}")
         return Plan(self.rounds, cohort, self.seed, average=average)
+
+
+@dataclass(frozen=True)
+class Private:
+    """Differential privacy of what leaves clients."""
+
+    privacy: str | None = key(
+        None,
+        "hide by noise: clients (the server adds it, to sums of clipped updates) or rows (each client adds it, to "
+        "clipped gradients of its rows) (default: nothing)",
+    )
+    privacy_epsilon: float | None = key(
+        None, "how much may be told of one of them in all rounds; the noise is found", "privacy.epsilon"
+    )
+    privacy_delta: float | None = key(
+        None, "the chance that more is told; well below one over their number (default: 1e-5)", "privacy.delta"
+    )
+    privacy_clip: float | None = key(
+        None, "the largest norm of what one of them adds to a sum (default: 1)", "privacy.clip"
+    )
+    privacy_noise: float | None = key(
+        None, "the noise, as a multiple of the clip, in place of an epsilon", "privacy.noise"
+    )
+    privacy_sampling: str | None = key(
+        None,
+        "how cohorts are drawn under privacy=clients: fixed, or poisson, where the cohort is a number on average "
+        "(default: fixed)",
+        "privacy.sampling",
+    )
+
+    def private(self) -> Privacy | None:
+        """What is hidden; None if nothing."""
+        if self.privacy is None:
+            return None
+        names = {part.name: part.name.removeprefix("privacy_") for part in fields(Private)}
+        asked = {short: getattr(self, name) for name, short in names.items() if short != "privacy"}
+        return Privacy(self.privacy, **{short: value for short, value in asked.items() if value is not None})
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from fedchord.evaluation.sweep import LAMBDAS, check_lambdas
 from fedchord.experiments.config import INDIFFERENT
 from fedchord.experiments.reading import MADE
 from fedchord.experiments.settings import Scalar
+from fedchord.privacy.terms import Privacy
 from fedchord.synthetic.learn import Judge
 
 
@@ -54,6 +55,7 @@ class OwnConfig:
     eval_all: bool = False
     attack: Attack | None = None
     defended: Defence = field(default_factory=Defence)
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
         if self.sweep_lambdas is not None:
@@ -114,6 +116,10 @@ class OwnConfig:
         """What is chosen for all clients; None if nothing."""
         return self.choose
 
+    def private(self) -> Privacy | None:
+        """What is hidden by noise; None if nothing."""
+        return self.privacy
+
     def judged_by(self) -> Judge:
         """The recipe of the classifier that measures synthetic samples."""
         return self.judge
@@ -148,6 +154,7 @@ class OwnConfig:
         values |= {} if self.choose is None else {"choose": repr(self.choose)}
         values |= {} if self.attack is None else {"attack": repr(self.attack)}
         values |= {} if self.defended == Defence() else {"defence": repr(self.defended)}
+        values |= {} if self.privacy is None else {"privacy": repr(self.privacy)}
         values |= {} if self.out is None else {"out": self.out}
         return values | dict(self.parameters)
 
@@ -162,7 +169,7 @@ class OwnConfig:
     @property
     def horizon(self) -> str:
         """What depends on the number of rounds, in words; "" if a longer run begins with the rounds of this one."""
-        return self.asked.horizon or self.algorithm.horizon
+        return self.asked.horizon or self.algorithm.horizon or (self.privacy.horizon if self.privacy else "")
 
     def course(self) -> str:
         """The fingerprint that runs of any number of rounds share; "" where their rounds differ."""

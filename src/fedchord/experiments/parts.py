@@ -28,6 +28,8 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.settings import Scalar
 from fedchord.experiments.synthesis import synthesis
 from fedchord.metrics import check_kind
+from fedchord.privacy.shield import shield
+from fedchord.privacy.terms import Privacy
 from fedchord.synthetic.judge import judge
 from fedchord.synthetic.learn import Judge
 from fedchord.synthetic.set import SyntheticSet
@@ -113,6 +115,9 @@ class Settings(Protocol):
     def measured(self, last: bool) -> int:
         """How many clients are measured, on the way or in the end; 0 is all of them."""
 
+    def private(self) -> Privacy | None:
+        """What is hidden by noise; None if nothing."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -136,14 +141,18 @@ class Parts:
         if (attack := config.hostile()) is not None:
             federation = attack.among(federation, config.seed)
         asked, task = config.training(), config.task(federation)
+        sizes = federation.train.sizes
+        hidden = shield(config.algorithm(), config.private(), task, sizes, config.plan(), asked)
         work = Work.of(
-            config.algorithm(),
-            task,
+            hidden.algorithm,
+            hidden.task,
             federation,
             asked,
             config.seed,
             device or config.device,
-            central=bool(config.central),
+            hidden.guards,
+            bool(config.central),
+            hidden.hiding,
         )
         more = tuple(dict.fromkeys((*task.objective.metrics, *config.metrics))) if config.metrics else None
         check_kind(more or (), federation.regression)
@@ -166,7 +175,7 @@ class Parts:
 
     def staffed(self, state: ServerState, report: Callable[[str], None]) -> Executor:
         """Who does the work of the run."""
-        config, size = self.config, self.config.plan().size(self.federation.num_clients)
+        config, size = self.config, self.config.plan().most(self.federation.num_clients)
         return make_executor(config.executor, self.work, state.broadcast, size, config.workers, report)
 
     def rounds(self, executor: Executor, state: ServerState, memory: ClientMemory) -> Iterator[RoundResult]:

@@ -32,6 +32,8 @@ from fedchord.experiments.progress import Progress, Silent, picked
 from fedchord.experiments.repair import finished
 from fedchord.experiments.session import Report, Run
 from fedchord.metrics import Metric, check_kind, register
+from fedchord.privacy.shield import drawing, shield
+from fedchord.privacy.terms import Privacy
 from fedchord.synthetic.learn import Judge
 
 ALIKE = "processes, which would all do the same; add executor=ranks, or leave torchrun out"
@@ -66,6 +68,7 @@ def run(
     eval_all: bool = False,
     attack: Attack | None = None,
     defence: Defence | None = None,
+    privacy: Privacy | None = None,
 ) -> Run:
     """The run that the command makes, of your own objects: iterate over it, or call `finish`.
 
@@ -79,7 +82,8 @@ def run(
     `average` clients deploy the mean of the global models of that share of the rounds, the last ones. `choose` is what
     is chosen for all clients by the rows they hold out (`data.hold.hold_out`). With `eval_clients` so many clients are
     measured, always the same ones, and with `eval_all` all of them in the end. In an `attack` some clients are
-    hostile, and results are those of the others; a `defence` says how the server takes uploads.
+    hostile, and results are those of the others; a `defence` says how the server takes uploads. With `privacy` what
+    leaves clients is hidden by noise (`fedchord.privacy.terms.Privacy`).
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
@@ -88,13 +92,16 @@ def run(
     check_kind(names or (), federation.regression)
     guarded = defended(algorithm, attack, defence, weather)
     federation = federation if attack is None else attack.among(federation, seed)
-    work = Work.of(algorithm, task, federation, asked, seed, device)
+    plan = Plan(rounds, cohort, seed, average=average, draw=drawing(privacy))
+    hidden = shield(algorithm, privacy, task, federation.train.sizes, plan, asked)
+    shielded = (hidden.guards, False, hidden.hiding)
+    work = Work.of(hidden.algorithm, hidden.task, federation, asked, seed, device, *shielded)
     config = OwnConfig(
         algorithm,
         task,
         federation,
         asked,
-        Plan(rounds, cohort, seed, average=average),
+        plan,
         executor,
         workers,
         eval_every,
@@ -109,9 +116,11 @@ def run(
         eval_all=eval_all,
         attack=attack,
         defended=guarded,
+        privacy=privacy,
     )
     config.plan().size(federation.num_clients)
     if choose is not None:
+        check.require(privacy is None, "run", "choose adds up losses on rows of clients, which privacy does not hide")
         choose.check(algorithm)
         check.require(federation.held is not None, "run", "choose needs rows that are held out: see data.hold_out")
     return Run(Parts(config, work, asked, metrics=names), resume, report, picked(progress), loggers)

@@ -27,6 +27,7 @@ from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.newcomers import Welcome
 from fedchord.evaluation.sweep import Sweep, unvalidated
 from fedchord.experiments.parts import Parts
+from fedchord.privacy.shield import told as guarantee
 
 ROUND_COLUMNS = ("mean", "std", "worst10", "best10", "gini", "gap", "pooled")
 COLUMNS = (*ROUND_COLUMNS, "clients", "undefined", "weighted")
@@ -57,6 +58,7 @@ def notes(parts: Parts) -> list[Note]:
         found.append(
             {"kind": "attack", "attack": attack.name, "scale": attack.strength, "clients": hostile, "of": every}
         )
+    found += [{"kind": "privacy", **told} for told in _privacy(parts).values()]
     line = parts.algorithm.client.deploys.kind == LINE
     if parts.config.sweep_lambdas is not None and not line:
         found.append({"kind": "no-line", "method": parts.config.method})
@@ -164,12 +166,19 @@ def summarise(
             "up_total": up,
             "down_total": down,
         },
+        **_privacy(parts),
         **causes(lines),
         "rounds": parts.config.rounds,
         "parameters": parts.task.layout.size,
         "executor": parts.config.executor,
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _privacy(parts: Parts) -> dict[str, Any]:
+    """Under the key `privacy`, what is guaranteed after all rounds; nothing where nothing is hidden."""
+    privacy = parts.config.private()
+    return {} if privacy is None else {"privacy": guarantee(parts.algorithm, privacy, parts.config.rounds)}
 
 
 def as_chosen(fitted: Fitted, summary: Mapping[str, Any]) -> Fitted:

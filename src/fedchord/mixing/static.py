@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 
@@ -35,6 +35,8 @@ class Uniform(MixingRule):
 
     S is the cohort.
     """
+
+    equal: ClassVar[bool] = True
 
     def weigh(self, state: Tensors, cohort: Cohort, info: RoundInfo) -> tuple[Mix, Tensors]:
         shares = torch.full((len(cohort.ids),), 1 / len(cohort.ids), dtype=torch.float64)

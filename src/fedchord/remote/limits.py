@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
-import torch
-
 from fedchord import check
-from fedchord.core.records import Log, Upload, Visit
+from fedchord.core.records import Log
 from fedchord.tensors import Tensors
 
 
@@ -60,25 +58,3 @@ class Limits:
 def measurements(rounds: int, every: int) -> int:
     """How often a run asks its clients for numbers: on the way and at the end, on validation rows, along lambda."""
     return (-(-rounds // every) if every else 1) + 2
-
-
-@final
-@dataclass(frozen=True)
-class Clip:
-    """A guard: all that is mixed or averaged, as one vector u, leaves as u min(1, norm / ||u||).
-
-    Buffers are statistics and no update; they leave as they are.
-    """
-
-    norm: float
-
-    def __call__(self, upload: Upload, visit: Visit) -> Upload:
-        parts = [part.double().flatten() for group in (upload.mix, upload.mean) for part in group.values()]
-        if not parts:
-            return upload
-        length = torch.linalg.vector_norm(torch.cat(parts))
-        factor = torch.where(length > self.norm, self.norm / length, 1.0)
-        mix, mean = (
-            {name: part * factor.to(part.dtype) for name, part in group.items()} for group in (upload.mix, upload.mean)
-        )
-        return Upload(mix, upload.carry, mean, upload.log)

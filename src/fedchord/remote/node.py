@@ -22,10 +22,12 @@ from fedchord.evaluation.evaluate import Measured, checked, measured, scored
 from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.sweep import measured_lines, tables_of
 from fedchord.experiments.parts import beside, headline
+from fedchord.privacy.clients import Clip
+from fedchord.privacy.terms import ROWS
 from fedchord.remote import noise
 from fedchord.remote.audit import IN, OUT, Audit
 from fedchord.remote.checking import check_marks, check_size, check_tensors, fits, number, signed, whole
-from fedchord.remote.limits import Clip, Limits
+from fedchord.remote.limits import Limits
 from fedchord.remote.marks import LOSS, REPORT, digest, packed, weighted
 from fedchord.remote.memory import NEVER, VERSIONS, Versions
 from fedchord.remote.parcel import Parcel
@@ -62,10 +64,12 @@ class Node:
         self.limits.allowed(plan.config.method)
         needed = plan.algorithm.mixing.secret and not secret
         require(not needed, "node", f"{plan.config.method} needs a secret of the node, for the noise of its reports")
+        hides = plan.config.privacy == ROWS
+        require(bool(secret) or not hides, "node", "privacy=rows needs a secret of the node, for its noise")
         self._secret = secret
         self.versions, self.audit = Versions(memory, plan.fingerprint, versions), Audit(audit)
         guards = () if self.limits.clip is None else (Clip(self.limits.clip),)
-        self.work = plan.work(rows, guards)
+        self.work = plan.work(rows, guards, secret if hides else b"")
         self._kinds: dict[str, Callable[[Parcel], Parcel]] = {
             "hello": lambda parcel: self.hello(),
             "loss": self._loss,

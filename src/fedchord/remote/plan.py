@@ -24,6 +24,7 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.reading import NOWHERE
 from fedchord.experiments.settings import flatten
 from fedchord.metrics import check_kind
+from fedchord.privacy.shield import shield
 from fedchord.safe import json_of
 
 FORMAT = 1
@@ -137,11 +138,14 @@ class Plan:
         """How many clients there are."""
         return self.outline.num_clients
 
-    def work(self, federation: Federation | None = None, guards: tuple[Guard, ...] = ()) -> Work:
-        """The work of the run, with a task of its own, on rows or without any."""
+    def work(self, federation: Federation | None = None, guards: tuple[Guard, ...] = (), secret: bytes = b"") -> Work:
+        """The work of the run, with a task of its own, on rows or without any; the `secret` keys the server's noise."""
         config = self.config
         task, rows = config.task(self.outline), self.outline if federation is None else federation
-        return Work.of(config.algorithm(), task, rows, config.training(), config.seed, "cpu", guards)
+        training, sizes = config.training(), self.outline.train.sizes
+        hidden = shield(config.algorithm(), config.private(), task, sizes, self.course, training, secret)
+        shielded = ((*hidden.guards, *guards), False, hidden.hiding)
+        return Work.of(hidden.algorithm, hidden.task, rows, training, config.seed, "cpu", *shielded)
 
     def metrics(self, usual: tuple[str, ...]) -> tuple[str, ...] | None:
         """What is measured where more than the usual is asked for."""

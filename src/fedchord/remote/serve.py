@@ -25,6 +25,7 @@ from fedchord.experiments.progress import Progress
 from fedchord.experiments.reading import SERVED
 from fedchord.experiments.session import Report, Run
 from fedchord.experiments.settings import Scalar
+from fedchord.privacy.terms import Privacy
 from fedchord.remote import measuring
 from fedchord.remote.asking import Asking, Service
 from fedchord.remote.plan import Plan
@@ -212,6 +213,10 @@ class ServedConfig:
 
     def chooser(self) -> None:
         """Nothing is chosen for all clients over a network."""
+
+    def private(self) -> Privacy | None:
+        """What is hidden by noise; None if nothing."""
+        return self.of.config.private()
 
     def judged_by(self) -> Judge:
         """The recipe of the classifier that measures synthetic samples."""

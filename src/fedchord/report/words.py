@@ -90,6 +90,14 @@ def choice(note: Fact) -> str:
     return f"choice of all clients, by {note['rows']} rows held out of training: {' and '.join(what)}"
 
 
+def privacy(note: Fact) -> str:
+    """What is guaranteed, under which assumptions, and what it does not cover."""
+    bound = f"epsilon {note['epsilon']:.3g} at delta {note['delta']:g}" if note["epsilon"] is not None else "no bound"
+    how = f"clip {note['clip']:g}, noise {note['noise']:.3g}"
+    trusts = f"Trusted: {note['trusted']}. Covered: {note['covers']}"
+    return f"privacy of {note['level']}: {bound} ({how}); {note['sampling']}. {trusts}"
+
+
 def no_line(note: Fact) -> str:
     """A lambda sweep was asked for where there is no line."""
     return f"{note['method']} has one model: sweep.lambdas has no effect"
@@ -131,6 +139,7 @@ KINDS: dict[str, Callable[[Fact], str]] = {
     "attack": attack,
     "average": average,
     "choice": choice,
+    "privacy": privacy,
     "no-line": no_line,
     "unvalidated": unvalidated,
     "few-validation-rows": few_validation_rows,
