@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.federations import make_federation
+from helpers.runs import everything
 
 import fedchord
 from fedchord import FedchordError, Training
@@ -27,7 +28,6 @@ from fedchord.experiments import config as config_module
 from fedchord.experiments import run as runs
 from fedchord.experiments import study
 from fedchord.experiments.config import RunConfig
-from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.progress import Silent
 from fedchord.experiments.session import Run, Stopped
 from fedchord.export.chosen import load_model
@@ -40,30 +40,6 @@ TINY = {"model": "logreg", "clients": 6, "cohort": 3, "executor": "serial", "che
 
 def tiny(out: Path, rounds: int, **more: Any) -> RunConfig:
     return RunConfig.from_values(TINY | {"rounds": rounds, "out": str(out)} | more)
-
-
-def everything(folder: Path) -> dict[str, Any]:
-    """All that a run folder ends with but what the clock says and where it lies; tensors as bytes."""
-    memory = ClientMemory()
-    found = checkpoint.load(folder / "checkpoints", memory)
-    assert found is not None
-    state = found.state
-    parts = {"broadcast": state.broadcast, "mixing": state.mixing, "server": state.server}
-    parts |= {f"client {client}": memory.get(client) or {} for client in memory.clients()}
-    tensors = {f"{part} {name}": tensor for part, group in parts.items() for name, tensor in group.items()}
-    summary = json.loads((folder / "summary.json").read_text())
-    for key in ("seconds", "finished"):
-        del summary[key]
-    del summary["config"]["out"]
-    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
-    return {
-        "round": state.round,
-        "visits": state.visits.tolist(),
-        "tensors": {name: (tensor.dtype, tensor.numpy().tobytes()) for name, tensor in tensors.items()},
-        "summary": summary,
-        "lines": [{key: line[key] for key in line if key not in ("seconds", "elapsed")} for line in lines],
-        "settings": {k: v for k, v in RunFolder(folder).read_values().items() if k != "out"},
-    }
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -70,6 +70,28 @@ def test_over_seeds_by_hand_and_by_scipy(tmp_path: Path) -> None:
     assert own[0].value == pytest.approx(0.7) and own[0].better == own[0].worse == 0
 
 
+def test_over_seeds_and_clients_by_enumeration(tmp_path: Path) -> None:
+    """Two seeds of two clients: each of two places takes a seed and two of its clients, 8 x 8 equally likely outcomes.
+
+    The worst of two clients is not linear, so that method and reference must be drawn alike and differ afterwards."""
+    ours, theirs = {1: [0.9, 0.4], 2: [0.6, 0.8]}, {1: [0.5, 0.6], 2: [0.7, 0.3]}
+    for seed in (1, 2):
+        write_run(tmp_path / f"r{seed}", theirs[seed], seed=seed)
+        write_run(tmp_path / f"x{seed}", ours[seed], seed=seed, method="uniform")
+    for statistic, over in (("mean", np.mean), ("worst10", min)):
+        one_place = [
+            over([ours[seed][c] for c in drawn]) - over([theirs[seed][c] for c in drawn])
+            for seed in (1, 2)
+            for drawn in itertools.product((0, 1), repeat=2)
+        ]
+        means = [(a + b) / 2 for a in one_place for b in one_place]
+        (one,) = found(tmp_path, against="fedavg", statistic=statistic, over="both")
+        assert one.value == pytest.approx(np.mean([over(ours[s]) - over(theirs[s]) for s in (1, 2)]))
+        assert (one.low, one.high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.03)
+    with pytest.raises(FedchordError, match="it needs --against"):
+        found(tmp_path, over="both")
+
+
 def test_no_seed_in_common_and_missing_numbers(tmp_path: Path) -> None:
     write_run(tmp_path / "a", [0.5, 0.9], seed=1)
     write_run(tmp_path / "b", [0.5, 0.9], seed=2, method="uniform")

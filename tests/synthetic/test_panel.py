@@ -78,11 +78,15 @@ def test_what_was_found_is_kept_and_belongs_to_its_set(tmp_path: Path, made, dig
     assert judge_folder(replace(PANEL, seeds=3), tmp_path, digits)["twonn"][:2] == first["twonn"]
     assert learned == ["logreg", "twonn"]  # the third draw of each
     save(replace(made, x=1 - made.x), tmp_path / SET)
-    assert judge_folder(PANEL, tmp_path, digits) != first and len(learned) == 6
+    assert judges.kept_verdicts(tmp_path) == {}
+    second = judge_folder(PANEL, tmp_path, digits)
+    assert second != first and len(learned) == 6
     real = judge_folder(PANEL, tmp_path, digits, real=5)
     picked = pick(digits, 3, rng.key(5, "upper"))
     assert real == verdicts(PANEL, SyntheticSet(picked.x, picked.y, 0.0, 1.0, 10), digits, {})
     assert len(json.loads((tmp_path / FILE).read_text())) == 3  # two sets, and real rows
+    here = {f"{PANEL.rows} {name} {seed}": one for name, found in second.items() for seed, one in enumerate(found)}
+    assert judges.kept_verdicts(tmp_path) == here and judges.kept_verdicts(tmp_path / "nowhere") == {}
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"a": 3}'])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from fedchord.cli import main
 from fedchord.experiments import cost, study
 from fedchord.experiments.config import RunConfig
 from fedchord.thesis import budget, cells, results, studies
-from fedchord.thesis.keeping import keep_runs
+from fedchord.thesis.keeping import keep_lines, keep_runs
 
 TOY = """
 title = "Two methods on digits"
@@ -199,6 +201,27 @@ def test_runs_of_a_study_at_any_length_are_kept_by_what_they_are(toy: str, tmp_p
     assert len(kept) == len(problems) == 1 and "with another seed or length" in problems[0]
     (found,), _ = results.read_all(tmp_path / "results")
     assert (found.study, found.row, found.setting, found.seed, found.config.rounds) == ("toy", "FedAvg", "iid", 7, 5)
+
+
+def test_runs_are_kept_as_lines_of_one_table(toy: str, tmp_path: Path) -> None:
+    for seeds in ("7", "7,8"):
+        plan = study.plan(studies.load(toy), "thesis", ["rounds=1", f"seeds={seeds}"])
+        study.run(plan, tmp_path / "runs", ["Ditto", "iid"], say=ignore)
+        kept, problems = keep_lines(toy, [tmp_path / "runs"], tmp_path / "results")
+        assert not problems and kept == [tmp_path / "results" / "toy.csv"]
+    with kept[0].open(newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    assert [(line["setting"], line["row"], line["seed"]) for line in lines] == [("iid", "Ditto", s) for s in ("7", "8")]
+    for line, job in zip(lines, study.picked(plan, ["Ditto", "iid"]), strict=True):
+        summary = json.loads((tmp_path / "runs" / job.folder / "summary.json").read_text())
+        assert job.folder.endswith(line["run"]) and line["rounds"] == "1"
+        assert float(line["swept"]) == pytest.approx(summary["metrics"]["top1"]["swept"], abs=1e-5)
+    shutil.rmtree(tmp_path / "runs" / job.folder)
+    keep_lines(toy, [tmp_path / "runs"], tmp_path / "results")
+    assert len(kept[0].read_text().splitlines()) == 3  # what was kept before stays
+    kept[0].write_text("a,b\n1,2\n")
+    with pytest.raises(FedchordError, match="has other columns than the study"):
+        keep_lines(toy, [tmp_path / "runs"], tmp_path / "results")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,9 @@ def compare(
     ] = "deployed",
     bootstrap: Annotated[
         str,
-        typer.Option("--bootstrap", help="What is resampled: clients (the default), seeds or samples (test rows)."),
+        typer.Option(
+            "--bootstrap", help="What is resampled: clients (the default), seeds, both or samples (test rows)."
+        ),
     ] = "clients",
     statistic: Annotated[
         str,

@@ -146,6 +146,7 @@ def keep(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="The study that made the runs.")],
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished runs, or folders of them.")],
     results: Results = Path("results"),
+    lines: Annotated[bool, typer.Option(help="One table, a line a run, without numbers by client: STUDY.csv.")] = False,
 ) -> None:
     """Keep the small results of runs that fedchord study run made, at any length.
 
@@ -153,11 +154,12 @@ def keep(
 
     \b
       fedchord thesis keep 2_table3 runs/2_table3
+      fedchord thesis keep writers_average runs/writers_average --lines
     """
     from fedchord.check import require
-    from fedchord.thesis.keeping import keep_runs
+    from fedchord.thesis.keeping import keep_lines, keep_runs
 
-    kept, problems = keep_runs(study, runs, results)
+    kept, problems = (keep_lines if lines else keep_runs)(study, runs, results)
     for line in problems:
         aside(line)
     for path in kept:

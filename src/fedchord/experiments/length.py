@@ -17,6 +17,8 @@ from fedchord.experiments.reading import Line
 from fedchord.experiments.summary import measures
 
 OWNER = "resume"
+MEASURES = ("metrics", "left_out")
+"""What the line of a round says about its evaluation."""
 
 
 def claimed(folder: RunFolder | None, config: Settings, resume: bool) -> int | None:
@@ -54,23 +56,26 @@ def change(folder: RunFolder, parts: Parts, fitted: Fitted) -> None:
     folder.begin(parts.config)
 
 
+def unmeasured(line: Line) -> Line:
+    """The line of a round without what was measured after it."""
+    return {key: value for key, value in line.items() if key not in MEASURES}
+
+
 def settled(line: Line, every: int, parts: Parts, fitted: Fitted, pool: Executor) -> Line:
     """The line of the round a run goes on from, as a run of its number of rounds has it.
 
     The last round of a shorter run was measured as the last: due or not, and all clients, also those that an evaluation
     on the way leaves out. Any other line stays as it is.
     """
-    last = fitted.state.round == parts.config.rounds
-    bare = {key: value for key, value in line.items() if key not in ("metrics", "left_out")}
-    if not (last or (every > 0 and fitted.state.round % every == 0)):
-        return bare
+    if not (every > 0 and fitted.state.round % every == 0):
+        return unmeasured(line)
     if parts.algorithm.outcome == "samples":
         waiting, clients = 0, 1
     else:
         clients = len(fitted.clients())
         waiting = sum(fitted.waits(client) for client in fitted.clients())
-    wanted = {"metrics"} if last or not waiting else {"metrics", "left_out"} if waiting < clients else set()
-    if wanted == line.keys() & {"metrics", "left_out"}:
+    wanted = {"metrics"} if not waiting else {*MEASURES} if waiting < clients else set()
+    if wanted == line.keys() & {*MEASURES}:
         return line
-    evaluation, _ = parts.measured(parts.chosen(fitted, pool)[0], pool, last)
-    return bare | measures(evaluation)
+    evaluation, _ = parts.measured(parts.chosen(fitted, pool)[0], pool, last=False)
+    return unmeasured(line) | measures(evaluation)

@@ -30,14 +30,14 @@ from fedchord.evaluation.fitted import Fitted
 from fedchord.experiments import shown
 from fedchord.experiments.folder import RunFolder
 from fedchord.experiments.interrupts import Stopped, interrupts
-from fedchord.experiments.length import change, claimed, settled
+from fedchord.experiments.length import change, claimed, settled, unmeasured
 from fedchord.experiments.loggers import Logger, Loggers
 from fedchord.experiments.parts import Parts, headline
 from fedchord.experiments.progress import Progress, Silent
 from fedchord.experiments.reading import Line
 from fedchord.experiments.repair import Standing, finished, lost, name_damage, spans
 from fedchord.experiments.round import Round
-from fedchord.experiments.summary import as_chosen, round_line, summarise
+from fedchord.experiments.summary import as_chosen, measures, round_line, summarise
 from fedchord.synthetic.set import drawn
 
 Report = Callable[[str], None]
@@ -308,6 +308,7 @@ class Run:
         evaluation, made = (None, None) if last is None else (last.evaluation, last.samples)
         if evaluation is None:
             evaluation, made = parts.measured(fitted, pool)
+            self._measured_at_last(measures(evaluation))
         assert evaluation is not None  # somebody is measured at the end
         swept, late = parts.swept(fitted, executor=pool), parts.welcomed(fitted, pool)
         if self._folder and made is not None:
@@ -319,6 +320,13 @@ class Run:
             self._folder.write_summary(summary)
         self._loggers.end(summary)
         self.summary, self.fitted, self.evaluation = summary, fitted, evaluation
+
+    def _measured_at_last(self, found: Line) -> None:
+        """Put what was measured after the last round into its line, where the round was done before."""
+        if self._lines and self._lines[-1]["round"] == self.parts.config.rounds:
+            self._lines[-1] = unmeasured(self._lines[-1]) | found
+            if self._folder:
+                self._folder.write_rounds(self._lines)
 
     def _read(self, state: ServerState, memory: ClientMemory) -> None:
         """The results of a run that is finished already."""
@@ -344,7 +352,7 @@ class Run:
     def _take_over(self, kept: list[Line], begun: Fitted, pool: Executor) -> None:
         """Take over the lines of the rounds before this session; later ones are computed again."""
         done = begun.state.round
-        if kept and kept[-1]["round"] == done and self._paced:
+        if kept and kept[-1]["round"] == done < self.parts.config.rounds and self._paced:
             kept[-1] = settled(kept[-1], self._every, self.parts, begun, pool)
         self._lines = kept
         self._before = kept[-1].get("elapsed", 0.0) if kept else 0.0

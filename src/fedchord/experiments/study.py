@@ -202,7 +202,9 @@ def run(
     try:
         for place, job in enumerate(waiting, 1 + outcome.skipped):
             line = f"[{place}/{len(jobs)}] {job}"
-            summary = _attempt(job, out / job.folder, line, outcome, say, progress)
+            alike = [o for o in study_plan.jobs if (o.setting, o.seed) == (job.setting, job.seed) and o.is_done(out)]
+            known = [out / other.folder for other in alike]
+            summary = _attempt(job, out / job.folder, known, line, outcome, say, progress)
             if summary is not None:
                 outcome.done += 1
                 say(f"{line}: {told(study_plan.study, summary, job.setting) if told else 'done'}")
@@ -212,17 +214,25 @@ def run(
 
 
 def _attempt(
-    job: Job, folder: Path, line: str, outcome: Outcome, say: Callable[[str], None], progress: Progress | None
+    job: Job,
+    folder: Path,
+    known: Sequence[Path],
+    line: str,
+    outcome: Outcome,
+    say: Callable[[str], None],
+    progress: Progress | None,
 ) -> dict[str, Any] | None:
-    """One run; None, and a word in the outcome, if it failed."""
+    """One run, which may begin with the rounds of a known one; None, and a word in the outcome, if it failed."""
+    from fedchord.experiments import borrow
     from fedchord.experiments import run as runs
 
     begun = (folder / "config.toml").exists()
-    say(f"{line}{' (going on)' if begun else ''}")
-    lines: list[str] = []
+    config, lines = job.config.with_values(out=str(folder)), list[str]()
     try:
+        source = None if begun else borrow.begin(config, known)
+        say(f"{line}{' (going on)' if begun else f' (with rounds of {source.name})' if source else ''}")
         check_layout(folder)
-        summary = runs.execute(job.config.with_values(out=str(folder)), begun, lines.append, progress)
+        summary = runs.execute(config, begun or source is not None, lines.append, progress)
         for told in lines:
             say(f"  {told}")
         return summary

@@ -7,6 +7,7 @@ With f the statistic over the clients of a run, x_s the run of seed s and r_s th
 and its interval the 2.5 % and 97.5 % quantiles of d over resamples, in which
 
 - seeds: the seeds are drawn with replacement;
+- both: the seeds are drawn with replacement, and within each the clients, the same for method and reference;
 - samples: the test rows of every client of every run are drawn with replacement within their class, so that AUROC stays
   defined, and the metric is computed anew; method and reference get the same rows. The scores are made from the run's
   last checkpoint and the data.
@@ -37,8 +38,10 @@ from fedchord.report.cells import LOWER_IS_BETTER, Cell, Head, Table, factor
 from fedchord.report.compare import LEVEL, RESAMPLES, TIE
 from fedchord.report.plots import Floats
 from fedchord.report.rows import Group
+from fedchord.report.two_levels import RESAMPLES as TWO_LEVELS
+from fedchord.report.two_levels import gain
 
-UNITS = ("seeds", "samples")
+UNITS = ("seeds", "both", "samples")
 BOOTSTRAPS = ("clients", *UNITS)
 DRAWS = 2000
 """Resamples of test rows; each is a whole evaluation."""
@@ -90,6 +93,8 @@ def intervals(
         d = [_difference(ours, theirs, metric, statistic) for ours, theirs in pairs]
         if over == "seeds":
             low, high = compare.interval(d)
+        elif over == "both":
+            low, high = _two_levels(pairs, metric, statistic)
         else:
             parts = [drawn(ours) - (0.0 if theirs is None else drawn(theirs)) for ours, theirs in pairs]
             low, high = np.quantile(np.mean(parts, axis=0), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -114,6 +119,22 @@ def _pairs(group: Group, base: Group | None) -> tuple[list[tuple[Run, Run | None
 def _difference(ours: Run, theirs: Run | None, metric: str, statistic: str) -> float:
     value = _number(ours, metric, statistic)
     return value if theirs is None else value - _number(theirs, metric, statistic)
+
+
+def _two_levels(pairs: Sequence[tuple[Run, Run | None]], metric: str, statistic: str) -> tuple[float, float]:
+    """The interval of a difference with seeds and clients drawn again."""
+    up = metric in HIGHER_IS_BETTER
+    runs = [(ours, theirs) for ours, theirs in pairs if theirs is not None]
+    require(bool(runs), "compare", "seeds and clients are drawn for differences; it needs --against LABEL_or_RUN")
+    ours, theirs = ([compare.values(pair[side], metric, "deployed") for pair in runs] for side in (0, 1))
+
+    def over(values: Floats) -> Floats:
+        table = torch.from_numpy(np.atleast_2d(values))
+        found: Floats = over_clients(table, statistic, up).numpy()
+        return found
+
+    found = gain(ours, theirs, over)
+    return found.low, found.high
 
 
 def _contest(d: Sequence[float], metric: str, statistic: str) -> tuple[int, int, int]:
@@ -200,6 +221,8 @@ def _notes(made: Sequence[Interval], metric: str, statistic: str, over: str) -> 
     what = f"{metric} {statistic} over clients, mean over seeds"
     drawn = {
         "seeds": f"low, high: {LEVEL:.0%} percentile bootstrap over seeds, {RESAMPLES} resamples",
+        "both": f"low, high: {LEVEL:.0%} percentile bootstrap over seeds and, within each, over clients, "
+        f"{TWO_LEVELS} resamples",
         "samples": f"low, high: {LEVEL:.0%} percentile bootstrap over the test rows of each client, within classes, "
         f"{DRAWS} resamples; seeds are not resampled, and rows that several seeds test count as different ones",
     }

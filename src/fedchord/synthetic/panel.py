@@ -86,7 +86,7 @@ def measured(learnt: Learnt, federation: Federation, rows: str) -> float:
 
 def judge_folder(panel: Panel, folder: Path, federation: Federation, real: int | None = None) -> Verdicts:
     """The verdicts on the set of a run, or, with the seed `real`, on as many real training rows drawn by it."""
-    made, mark = load_set(folder), hashlib.sha256((folder / SET).read_bytes()).hexdigest()[:16]
+    made, mark = load_set(folder), _mark(folder)
     if real is not None:
         rows = pick(federation, made.spc, rng.key(real, "upper"))
         made = SyntheticSet(rows.x, rows.y, rows.low, rows.high, made.classes, "real rows")
@@ -99,6 +99,16 @@ def judge_folder(panel: Panel, folder: Path, federation: Federation, real: int |
     finally:
         if len(known) > before:
             write_text(folder / FILE, json.dumps(kept, indent=1) + "\n")
+
+
+def kept_verdicts(folder: Path) -> dict[str, float]:
+    """What was found of the set that a run's folder holds now, by rows, classifier and seed; nothing where none was."""
+    return _read(folder / FILE).get(_mark(folder), {}) if (folder / SET).is_file() else {}
+
+
+def _mark(folder: Path) -> str:
+    """The digest of the set of a run."""
+    return hashlib.sha256((folder / SET).read_bytes()).hexdigest()[:16]
 
 
 def _read(file: Path) -> dict[str, dict[str, float]]:

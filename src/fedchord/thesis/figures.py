@@ -22,7 +22,16 @@ from fedchord.experiments import study
 from fedchord.files import write_figure, write_text
 from fedchord.report.plots import SUFFIXES
 from fedchord.report.study_table import told
-from fedchord.thesis import figure_data, figure_draw, figure_fair, figure_grids, figure_hostile, figure_land, studies
+from fedchord.thesis import (
+    figure_data,
+    figure_draw,
+    figure_fair,
+    figure_grids,
+    figure_hostile,
+    figure_land,
+    figure_tradeoff,
+    studies,
+)
 from fedchord.thesis.figure_data import Cells
 from fedchord.thesis.figure_draw import Drawing
 
@@ -75,6 +84,8 @@ def _connectivity(cells: Cells) -> Drawing:
 MM, LM = "SuPerFed-MM", "SuPerFed-LM"
 SILO = ("Berka", "Berka leaking", "Heart")
 """The silos that are small: the others take hours, and weights of networks."""
+WEIGHTS = ("Uniform", "q=1", "step 2")
+"""The rules of the writers' study."""
 FIGURES: dict[str, Kind] = {
     "lambda": Kind(
         "accuracy along lambda, mean and one std over clients: APFL, Ditto, SuPerFed-MM, SuPerFed-LM",
@@ -155,6 +166,14 @@ FIGURES: dict[str, Kind] = {
         "about 5 min",
         figure_fair.regrets,
         ("AAggFF-D", "SpeechCommands"),
+    ),
+    "tradeoff": Kind(
+        "worst tenth against mean over 500 writers, for uniform weights, q-FedAvg and AAggFF-A, before and after the "
+        "personal step",
+        "writers_average",
+        "about 1 hour",
+        figure_tradeoff.tradeoff,
+        ("logistic regression", *(f"{rule}, {form}" for form in ("quarter", "personal") for rule in WEIGHTS)),
     ),
 }
 

@@ -24,6 +24,7 @@ from fedchord.experiments.reading import Run, read
 from fedchord.experiments.study import Job
 from fedchord.files import written
 from fedchord.safe import json_of
+from fedchord.synthetic.panel import kept_verdicts
 
 FORM = 1
 """The number of this form; a file of another one is told and made again."""
@@ -110,6 +111,9 @@ def content(job: Job, study: str, metrics: Sequence[str], done: Run) -> dict[str
         found["sweep"]["per_client"] = _rounded([row[best] for row in swept["per_client"]])
     if made := summary.get("synthetic"):
         found["synthetic"] = {"numbers": _rounded(made["numbers"])}
+        found |= {"judges": _rounded(judged)} if (judged := kept_verdicts(done.folder)) else {}
+    if choice := summary.get("choice"):
+        found["choice"] = _rounded(choice)
     each = summary["per_client"]
     wanted = [name for name in ("size", *metrics) if name in each]
     few = len(each["client"]) <= MOST_CLIENTS
