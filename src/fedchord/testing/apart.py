@@ -51,7 +51,7 @@ class Handed:
         """How many clients there are."""
         return self.federation.num_clients
 
-    def work(self, federation: Federation | None = None, guards: tuple[Guard, ...] = ()) -> Work:
+    def work(self, federation: Federation | None = None, guards: tuple[Guard, ...] = (), secret: bytes = b"") -> Work:
         """The work of the run, on rows or without any."""
         rows = self.outline if federation is None else federation
         return Work.of(self.algorithm, self.task, rows, self.training, self.course.seed, "cpu", guards)
