@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.engine.attendance import Terms
 from fedchord.engine.guards import Defence
 from fedchord.engine.weather import Weather
 from fedchord.evaluation.choice import Chooser
@@ -54,7 +55,7 @@ class OwnConfig:
     eval_clients: int = 0
     eval_all: bool = False
     attack: Attack | None = None
-    defended: Defence = field(default_factory=Defence)
+    guarded: Defence = field(default_factory=Defence)
     privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
@@ -108,9 +109,13 @@ class OwnConfig:
         """What hostile clients do; None where there are none."""
         return self.attack
 
+    def defended(self, terms: Terms) -> Defence:
+        """How uploads are taken where a service has terms of its own."""
+        return replace(self.guarded, terms=terms)
+
     def defence(self) -> Defence:
         """How the server takes uploads."""
-        return self.defended
+        return self.guarded
 
     def chooser(self) -> Chooser | None:
         """What is chosen for all clients; None if nothing."""
@@ -153,7 +158,7 @@ class OwnConfig:
         values |= {"average": self.asked.average} if self.asked.average else {}
         values |= {} if self.choose is None else {"choose": repr(self.choose)}
         values |= {} if self.attack is None else {"attack": repr(self.attack)}
-        values |= {} if self.defended == Defence() else {"defence": repr(self.defended)}
+        values |= {} if self.guarded == Defence() else {"defence": repr(self.guarded)}
         values |= {} if self.privacy is None else {"privacy": repr(self.privacy)}
         values |= {} if self.out is None else {"out": self.out}
         return values | dict(self.parameters)

@@ -115,7 +115,7 @@ def run(
         eval_clients=check.whole("run", "eval_clients", eval_clients),
         eval_all=eval_all,
         attack=attack,
-        defended=guarded,
+        guarded=guarded,
         privacy=privacy,
     )
     config.plan().size(federation.num_clients)
