@@ -36,6 +36,7 @@ class Fetching:
     def __init__(self, grid: HttpGrid, run_id: int) -> None:
         self._grid, self._run_id = grid, run_id
         self._whole: dict[str, Message] = {}  # by the message that they answer
+        self._under_way: set[str] = set()  # messages whose answers were announced: the link knows of them no more
 
     def get_nodes(self) -> Iterable[Any]:
         """Who is here."""
@@ -48,7 +49,8 @@ class Fetching:
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The answers to these messages that are whole; others are fetched meanwhile."""
         asked = list(message_ids)
-        came = self._grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=asked))
+        new = [name for name in asked if name not in self._under_way and name not in self._whole]
+        came = self._grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=new))
         until = time.monotonic() + BRIEFLY
         for fetch in [self._begin(*one) for one in zip(came.messages_list, came.message_object_trees, strict=True)]:
             fetch.join(max(0.0, until - time.monotonic()))
@@ -57,20 +59,23 @@ class Fetching:
 
     def _begin(self, told: Any, tree: Any) -> threading.Thread:
         parts = [part.object_id for part in iterate_object_tree(tree)]
-        fetch = threading.Thread(target=self._fetch, args=(told.metadata.message_id, parts), daemon=True)
+        self._under_way.add(told.metadata.reply_to_message_id)
+        fetch = threading.Thread(target=self._fetch, args=(told.metadata, parts), daemon=True)
         fetch.start()
         return fetch
 
-    def _fetch(self, name: str, parts: list[str]) -> None:
+    def _fetch(self, about: Any, parts: list[str]) -> None:
         """Fetch the pieces of an answer; one whose pieces never come is as if it had not been sent."""
         client, node = self._grid._runtime_client, self._grid.node
         try:
             one = make_pull_object_fn_protobuf(client.PullObject, node, self._run_id)
             contents = pull_objects(parts, pull_object_fn=one, max_time=SLOWEST)
-            got = ConfirmMessageReceivedRequest(node=node, run_id=self._run_id, message_object_id=name)
+            got = ConfirmMessageReceivedRequest(node=node, run_id=self._run_id, message_object_id=about.message_id)
             client.ConfirmMessageReceived(got)
-            message = cast(Message, inflate_object_from_contents(name, contents))
+            message = cast(Message, inflate_object_from_contents(about.message_id, contents))
+            message.metadata.__dict__["_message_id"] = about.message_id
+            self._whole[about.reply_to_message_id] = message
         except (ObjectPullError, FedchordError, httpx.HTTPError, RuntimeError, ValueError):
-            return
-        message.metadata.__dict__["_message_id"] = name
-        self._whole[message.metadata.reply_to_message_id] = message
+            pass
+        finally:
+            self._under_way.discard(about.reply_to_message_id)
