@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +77,30 @@ class Federated:
             made = subprocess.Popen(command, stdout=log, stderr=log, env=env)
         self.processes.append(made)
         return made
+
+    def in_terminal(self, *words: str, columns: int = 80) -> tuple[subprocess.Popen[bytes], Callable[[], str]]:
+        """A command in a terminal of its own, and what was written to that."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        env = os.environ | {"OMP_NUM_THREADS": "1", "TERM": "xterm-256color"}
+        made = subprocess.Popen([sys.executable, "-m", "fedchord", *words], stdout=theirs, stderr=theirs, env=env)
+        os.close(theirs)
+        self.processes.append(made)
+        seen: list[bytes] = []
+
+        def read() -> None:
+            with suppress(OSError):  # the other side is gone
+                while data := os.read(ours, 65536):
+                    seen.append(data)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+
+        def screen() -> str:
+            reader.join(5)
+            return b"".join(seen).decode(errors="replace")
+
+        return made, screen
 
     def join(self, client: int) -> subprocess.Popen[bytes]:
         return self.start("join", str(self.folder / self.names[client] / "node.toml"))

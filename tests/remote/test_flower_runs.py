@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -38,7 +39,7 @@ def test_a_federation_over_tls_is_the_simulation(name, tmp_path):
             made.join(client)
         server = made.serve()
         summary = made.simulate()
-        assert made.wait(server, 150) == 0, made.logs()
+        assert made.wait(server, 300) == 0, made.logs()
         made.assert_same(summary)
     finally:
         made.end()
@@ -166,3 +167,25 @@ def test_the_plain_app_runs_by_flwr_run(tmp_path):
         assert "Successfully started run" in started.stdout + started.stderr, started
         made.until(lambda: (tmp_path / "out" / "summary.json").exists(), 600)
     made.assert_same(summary)
+
+
+@long
+def test_without_keys_where_it_is_asked_for_and_the_table_in_a_terminal(tmp_path):
+    """`serve --insecure` in a terminal of 80 columns and `join --insecure`: the simulator's bits, and a table."""
+    made = Federated(tmp_path, {"method": "aaggff-s", "rounds": 2}, secure=False)
+    try:
+        for client in range(3):
+            made.start("join", str(tmp_path / made.names[client] / "node.toml"), "--insecure")
+        server, screen = made.in_terminal("serve", str(tmp_path / "fed.toml"), "--insecure")
+        summary = made.simulate()
+        assert made.wait(server, 300) == 0, made.logs()
+        made.assert_same(summary)
+        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen())
+        last = shown[shown.rindex("aaggff-s: round 2 of 2") :].splitlines()
+        rows = [line for line in last if "party" in line and "│" in line]
+        assert len(rows) == 3 and all("here" in row and "took part" in row for row in rows)
+        assert sum("(worst)" in row for row in rows) == 1 and "kB up" in last[0]
+        assert all(len(line) <= 80 for line in last if "│" in line or "━" in line)
+        assert re.search(r"party\d │ here │ +│ +│ +│\r?\n", shown)  # who came was seen before the first round
+    finally:
+        made.end()

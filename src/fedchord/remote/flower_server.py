@@ -43,6 +43,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from fedchord.check import FedchordError
+from fedchord.remote.flower_fetch import Fetching
 from fedchord.remote.flower_link import SECRET
 
 APP = Path(__file__).with_name("app")
@@ -109,7 +110,7 @@ def public_key(text: str) -> bytes:
 @contextmanager
 def server_app(
     link: Link, keys: Iterable[bytes] | None, alive: Callable[[], bool] = lambda: True, patience: float = 20.0
-) -> Iterator[HttpGrid]:
+) -> Iterator[Fetching]:
     """The Grid of a new run, with these keys registered and no others; the run ends with the body.
 
     A SuperLink that does not answer is waited for, as long as it is `alive`.
@@ -134,7 +135,7 @@ def server_app(
         TaskIdentity.node_id = given.context.node_id
         grid.set_run(run_from_proto(given.run))
         heartbeat.start()
-        yield grid
+        yield Fetching(grid, given.run.run_id)
         done = True
     finally:
         if heartbeat.is_running:

@@ -54,6 +54,7 @@ def serve_fed(fed: Fed, resume: bool = False, insecure: bool = False, live: Live
         try:
             with flower_transport(fed, expected, insecure, live.say) as transport:
                 live.here = lambda told=transport: told.here  # type: ignore[misc]
+                transport.moved = live.draw
                 run = serve(
                     plan,
                     transport,
@@ -131,14 +132,17 @@ class LinkTransport(GridTransport):
     def __init__(self, child: Child, *given: Any) -> None:
         super().__init__(*given)
         self.child = child
-
         self.here: set[int] = set()
+        self.moved: Callable[[], None] = lambda: None
+        """Hears that somebody came or went."""
 
     def clients(self) -> set[int]:
         """The clients that can be asked now."""
         for line in self.child.lines():
             self._say(line)
-        self.here = super().clients()
+        before, self.here = self.here, super().clients()
+        if self.here != before:
+            self.moved()
         return self.here
 
 
