@@ -220,7 +220,7 @@ table . --spread x -> no finished run here (.: not a run folder (it has no confi
 compare -> Missing argument 'RUN...'; see fedchord compare --help
 compare . --against x -> no finished run here (.: not a run folder (it has no config.toml))
 compare runs/a -> compare: over clients it needs --against LABEL_or_RUN
-compare . --bootstrap cats -> compare: bootstrap must be one of clients, seeds, samples, got 'cats'
+compare . --bootstrap cats -> compare: bootstrap must be one of clients, seeds, both, samples, got 'cats'
 compare . --against a --format word -> compare: format must be one of rich, markdown, latex, csv, got 'word'
 plot -> Missing argument 'RUN...'; see fedchord plot --help
 plot curves -> curves: no such run folder

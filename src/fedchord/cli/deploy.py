@@ -71,7 +71,7 @@ def add(
       fedchord deploy add heart --node east
 
     It is the last client; those who are there keep their numbers and keys. Then everybody needs a new plan: the server
-    runs deploy plan with the facts of all, the new party's among them, and has another `out` in fed.toml.
+    runs deploy plan with the facts of all, the new party's among them, and has another out in fed.toml.
     """
     from fedchord.remote.adding import add as make
 
