@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import final
 
 import torch
@@ -64,11 +65,7 @@ class Attack:
 
     def hostile(self, seed: int, num_clients: int) -> tuple[int, ...]:
         """Who is hostile, sorted: the first clients of a random order, so that a larger share has the smaller one's."""
-        count = math.floor(self.share * num_clients + 1e-9)
-        told = f"attack.share={self.share:g} of {num_clients} clients is nobody; {1 / num_clients:g} is one"
-        require(count > 0 or self.share == 0, "run", told)
-        order: list[int] = rng.permutation(rng.key(seed, "hostile"), num_clients).tolist()
-        return tuple(sorted(order[:count]))
+        return _drawn(self.share, seed, num_clients)
 
     def check(self, algorithm: Algorithm) -> None:
         """Refuse a method that gives the attack nothing to do."""
@@ -132,6 +129,15 @@ class Attack:
             flat = rows[name].reshape(len(ids), -1)
             found[name] = change(flat, self.strength, [rng.fold(key, place) for key in keys]).reshape(rows[name].shape)
         return found
+
+
+@lru_cache(maxsize=16)
+def _drawn(share: float, seed: int, num_clients: int) -> tuple[int, ...]:
+    count = math.floor(share * num_clients + 1e-9)
+    told = f"attack.share={share:g} of {num_clients} clients is nobody; {1 / num_clients:g} is one"
+    require(count > 0 or share == 0, "run", told)
+    order: list[int] = rng.permutation(rng.key(seed, "hostile"), num_clients).tolist()
+    return tuple(sorted(order[:count]))
 
 
 def measured_without(federation: Federation, hostile: Sequence[int]) -> Federation:
