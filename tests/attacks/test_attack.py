@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from helpers.documents import blocks
 from helpers.federations import make_federation
 
 from fedchord import catalog
@@ -171,3 +172,8 @@ def test_bad_input_is_one_line(make, message):
     with pytest.raises(FedchordError) as caught:
         make()
     assert str(caught.value).startswith(message)
+
+
+def test_the_code_of_the_page_on_trust_holds():
+    (code,) = [code for _, code in blocks("docs/trust.md", "python") if "Attack(" in code]
+    exec(compile(code, "docs/trust.md", "exec", dont_inherit=True), {})

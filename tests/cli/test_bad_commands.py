@@ -107,6 +107,12 @@ run seed=1.5 -> run: seed must be a whole number, got 1.5
 run seed=1e26 -> run: seed must be at most 9223372036854775807, got
 run seed=x -> run: seed must be a whole number, got 'x'
 run epochs=0 -> run: epochs must be a whole number of at least 1, got 0
+run attack=sign-flp -> unknown attack 'sign-flp'; did you mean 'sign-flip'?
+run attack=noise attack.share=1.2 -> run: attack.share must be at least 0 and below 1, got 1.2
+run attack=lying -> run: attack=lying needs a mixing rule that asks for losses
+run mixing=krum mixing.hostile=0.4 -> Krum: hostile=0.4 of a cohort of 5 is f = 2, which needs 2 f + 3 = 7 clients
+run method=aaggff-d combine=median -> run: combine=median has no place for weights, and AAggFFDevice makes some
+run bound=0 -> run: bound must be above 0, got 0
 run epochs=-1 -> Training: epochs must be a whole number of at least 0, got -1
 run epochs=1e30 -> Training: epochs must be at most 1000000, got
 run epochs=0.5 -> run: epochs must be a whole number, got 0.5
