@@ -152,6 +152,11 @@ def test_longer_uploads_are_scaled_down_and_no_others(bound):
     assert lengths(found).numpy() == pytest.approx(np.minimum(norms, limit), rel=1e-6)
 
 
+def test_a_cohort_of_nobody_is_taken_as_it_is():
+    nobody = results(np.zeros((0, 4), dtype=np.float32))
+    assert faults(nobody, {"theta": torch.ones(4)}) == {} and bounded(nobody, "median") is nobody
+
+
 def test_a_bound_that_binds_nobody_changes_no_bit():
     plain, far, near = (
         rounds(catalog.build("fedavg").client, defence=d)[-1] for d in (None, Defence(1e6), Defence(0.01))

@@ -119,6 +119,7 @@ def test_a_run_whose_loss_outgrows_all_measure_ends_early_and_says_what_to_try(t
         (["combine=median", "method=term"], "run: combine=median has no place for weights, and Term makes some"),
         (["mixing=krum", "method=fedevg"], "Algorithm: Krum mixes models and cannot be used with"),
         (["method=fedevg", "combine=median"], "run: combine=median is for uploads that are models"),
+        (["privacy=clients", "privacy.epsilon=8", "bound=median"], "privacy: bound=median lets one client change"),
         (["diverged=-1"], "run: diverged must be at least 0, got -1"),
     ],
 )

@@ -75,9 +75,14 @@ class Defence:
         asked = {"bound": self.bound is not None, "combine": self.combine != "mean"}
         return " and ".join(name for name, given in asked.items() if given)
 
-    def check(self, algorithm: Algorithm) -> None:
-        """Refuse a method to whose uploads this cannot be done."""
+    def check(self, algorithm: Algorithm, hidden: bool = False) -> None:
+        """Refuse a method to whose uploads this cannot be done; `hidden`: noise hides a client in their sum."""
         check_combine(self.combine, algorithm)
+        summed = not hidden or self.combine == "mean"
+        check.require(summed, "privacy", f"noise hides a client in a sum, and combine={self.combine} is none")
+        own = not hidden or self.bound != MEDIAN
+        told = f"bound={MEDIAN} lets one client change how much the others count; use a length"
+        check.require(own, "privacy", told)
         sends = bool(algorithm.client.sends)
         check.require(
             sends or self.bound is None, "run", f"bound limits what is sent, and {algorithm.title} sends nothing"
@@ -148,6 +153,8 @@ def lengths(results: Results) -> Tensor:
 
 def bounded(results: Results, bound: float | str) -> Results:
     """Uploads u as u min(1, b / ||u||), with b the bound or the median of all ||u||."""
+    if not len(results.ids):
+        return results
     found = lengths(results)
     limit = found.quantile(0.5) if isinstance(bound, str) else torch.as_tensor(bound, dtype=torch.float64)
     factors = torch.where(found > limit, limit / found, 1.0)

@@ -28,7 +28,7 @@ from fedchord.engine.ranks import RankMemory
 from fedchord.engine.weather import LOST, Weather
 from fedchord.engine.work import Work
 from fedchord.privacy.shield import drawing, shield
-from fedchord.privacy.terms import Privacy
+from fedchord.privacy.terms import CLIENTS, Privacy
 from fedchord.tensors import num_bytes
 
 
@@ -90,7 +90,7 @@ def simulate(
     `privacy` what leaves clients is hidden by noise. Nothing runs until the generator is advanced.
     """
     plan = Plan(rounds, cohort, seed, average=average, draw=drawing(privacy))
-    defence = defended(algorithm, attack, defence, weather)
+    defence = defended(algorithm, attack, defence, weather, privacy)
     if attack is not None and isinstance(executor, str):
         federation = attack.among(federation, seed)
     hidden = shield(algorithm, privacy, task, federation.train.sizes, plan, training or Training())
@@ -117,11 +117,15 @@ def simulate(
 
 
 def defended(
-    algorithm: Algorithm, attack: Attack | None, defence: Defence | None, weather: Weather | None = None
+    algorithm: Algorithm,
+    attack: Attack | None,
+    defence: Defence | None,
+    weather: Weather | None = None,
+    privacy: Privacy | None = None,
 ) -> Defence:
     """The defence, or the usual one; what does not fit the algorithm is refused."""
     made = defence or (Defence() if weather is None else Defence(terms=weather.terms))
-    made.check(algorithm)
+    made.check(algorithm, privacy is not None and privacy.level == CLIENTS)
     if attack is not None:
         attack.check(algorithm)
     return made

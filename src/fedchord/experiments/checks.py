@@ -22,7 +22,7 @@ from fedchord.evaluation.sweep import check_lambdas
 from fedchord.experiments import own_data
 from fedchord.experiments.build import LOSSES, method_model
 from fedchord.privacy.allowed import refused
-from fedchord.privacy.terms import ROWS
+from fedchord.privacy.terms import CLIENTS, ROWS
 from fedchord.synthetic.features import check_features
 from fedchord.synthetic.share import ADDS
 
@@ -195,7 +195,7 @@ def _hostile(config: RunConfig) -> None:
         require(config.attack is not None or not given, "run", f"attack.{name} is given, but attack is not")
     trims = config.combine == "trimmed"
     require(trims or config.combine_trim is None, "run", "combine.trim needs combine=trimmed")
-    config.defence().check(config.algorithm())
+    config.defence().check(config.algorithm(), config.privacy == CLIENTS)
     attack = config.hostile()
     if attack is None:
         return

@@ -90,7 +90,7 @@ def run(
     asked = training or Training()
     names = _metrics(metrics)
     check_kind(names or (), federation.regression)
-    guarded = defended(algorithm, attack, defence, weather)
+    guarded = defended(algorithm, attack, defence, weather, privacy)
     federation = federation if attack is None else attack.among(federation, seed)
     plan = Plan(rounds, cohort, seed, average=average, draw=drawing(privacy))
     hidden = shield(algorithm, privacy, task, federation.train.sizes, plan, asked)
