@@ -68,4 +68,7 @@ def test_the_command(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["rehearse", str(tmp_path / "fed.toml"), "rounds=3"])
     assert ended.value.code == 2
-    assert "rehearse: takes weather.away and weather.lost, got rounds" in capsys.readouterr().err
+    assert (
+        "rehearse: takes weather.away, weather.lost, attack, attack.share, attack.scale, got rounds"
+        in capsys.readouterr().err
+    )

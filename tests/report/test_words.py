@@ -25,6 +25,10 @@ SENTENCES = [
     ),
     ({"kind": "central", "rows": 40}, "central: every round, one client trained on the 40 training rows of all"),
     (
+        {"kind": "attack", "attack": "noise", "scale": 10.0, "clients": [1, 4], "of": 10},
+        "attack: 2 of 10 clients are hostile (noise, scale 10); numbers are of the 8 honest clients",
+    ),
+    (
         {"kind": "average", "rounds": 5},
         "average: the global model that is deployed is the mean of the models of the last 5 rounds",
     ),

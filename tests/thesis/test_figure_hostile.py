@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.documents import DOCUMENTS, ROOT
 
 from fedchord.check import FedchordError
 from fedchord.experiments.reading import Run
@@ -56,3 +58,18 @@ def test_the_studies_have_every_attack_with_every_defence() -> None:
             keys = base.base | base.scales[scale]
             cohort = keys["clients"] if keys["cohort"] == "all" else keys["cohort"]
             Krum(0.4).sizes(cohort)
+
+
+def test_the_page_on_trust_has_the_numbers_that_were_kept() -> None:
+    with (ROOT / "results" / "hostile.csv").open() as file:
+        kept = {(row["row"], row["setting"]): row for row in csv.DictReader(file) if row["seed"] == "1"}
+    lines = [line.strip("| ").split(" | ") for line in DOCUMENTS["docs/trust.md"].splitlines() if line.startswith("|")]
+    heads = next(cells for cells in lines if "sign-flip 0.4" in cells)[1:]
+    rows = {"none": "FedAvg", "bound=median": "bound"}
+    found = 0
+    for name, *cells in lines[lines.index(["defence", *heads]) + 2 :][:6]:
+        for head, cell in zip(heads, cells, strict=True):
+            run = kept[rows.get(name, name), "honest" if head == "nobody hostile" else head]
+            assert cell == " / ".join(f"{100 * float(run[column]):.1f}" for column in ("mean", "worst10")), (name, head)
+            found += 1
+    assert found == 6 * 9

@@ -41,7 +41,7 @@ def hostile(cells: Cells) -> Drawing:
             grid[line, place].set_title(attack if line == 0 else "", fontsize=10)
         what = "personal models" if personal else "global model"
         grid[line, 0].set_ylabel(f"{'mean' if column == 'mean' else 'worst tenth'},\n{what}", fontsize=9)
-    grid[0, 0].legend(frameon=False, fontsize=7)
+    grid[0, -1].legend(frameon=False, fontsize=7, loc="lower left")
     figure.supxlabel("share of hostile clients; top1 of the honest ones", fontsize=9)
     return Drawing(figure, ("attack", "method", "share", "personal", "column", "value", "seeds"), rows)
 
