@@ -127,5 +127,5 @@ def _run(result: Result) -> str:
     config, seconds = result.config, result.content["seconds"]
     length = f"{config.rounds} x {config.epochs}"
     time = "" if seconds is None else f"{seconds:.0f}"
-    origin = "notes below" if result.copied else f"fedchord {result.version}"
+    origin = f"[notes](../../{result.copied})" if result.copied else f"fedchord {result.version}"
     return f"| {result.row} | {result.setting} | {result.seed} | {length} | {result.verdict} | {time} | {origin} |"
