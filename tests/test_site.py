@@ -53,6 +53,14 @@ def test_every_method_has_a_page(made):
         assert f"]({name}.md)" in made["methods/index.md"]
 
 
+def test_the_commands_of_the_pages_are_good(made):
+    from fedchord.experiments.config import RunConfig
+
+    for name in METHODS:
+        (command,) = re.findall(r"^fedchord run (.+)$", made[f"methods/{name}.md"], re.MULTILINE)
+        assert RunConfig.from_pairs(command.split()).method == name
+
+
 def test_departures_are_those_of_docstrings_and_thesis_map():
     (one,) = [text for text in methods.departures("fedmgda") if "mean norm" in text]
     assert "rescale=mean" in one

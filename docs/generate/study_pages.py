@@ -49,7 +49,7 @@ def page(name: str) -> str:
     notes = NOTES / f"{name}.md"
     lines = [f"# {name}", "", f"**{study.title}.**", "", *_about(study.about), "```sh"]
     lines += [
-        f"fedchord study run {name} --dry-run   # which runs, which files are missing, how long",
+        f"fedchord study run {name} --dry-run   # what it would run",
         f"fedchord study run {name}",
     ]
     lines += [f"fedchord study table {name}", "```", ""]
