@@ -169,6 +169,17 @@ def test_no_link_of_the_site_is_broken(made):
             assert known, f"{place}: {path}"
 
 
+def test_seeds_that_are_kept_as_lines_are_averaged(tmp_path):
+    """By hand: 0.5 and 0.7 of two seeds of one hundred; the third is of another."""
+    path = tmp_path / "many.csv"
+    path.write_text(
+        'setting,row,seed,mean,worst10\nS,"A, b",401,0.5,0.1\nS,"A, b",402,0.7,0.2\nS,"A, b",1201,0.9,0.3\n'
+    )
+    shown = script("study_pages")._lines(path)
+    assert "| S | A, b | 401 to 402 (2) | 60.00 | 15.00 |" in shown
+    assert "| S | A, b | 1201 to 1201 (1) | 90.00 | 30.00 |" in shown
+
+
 def test_names_with_markup_in_them_are_escaped():
     (shown, _) = script("study_pages")._about("a <b> with `code <i>` and *stars*")
     assert shown == r"a \<b> with `code <i>` and \*stars\*"
