@@ -44,7 +44,7 @@ $(VENV)/docs: $(VENV)/ready
 	@touch $@
 
 docs: $(VENV)/docs ## build the documents as a site: site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 docs-check: docs ## the site, looked at in a real browser
 	FEDCHORD_SITE=site $(BIN)/python -m pytest -n 0 tests/test_site_browser.py

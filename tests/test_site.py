@@ -53,6 +53,14 @@ def test_every_method_has_a_page(made):
         assert f"]({name}.md)" in made["methods/index.md"]
 
 
+def test_the_commands_of_the_pages_are_good(made):
+    from fedchord.experiments.config import RunConfig
+
+    for name in METHODS:
+        (command,) = re.findall(r"^fedchord run (.+)$", made[f"methods/{name}.md"], re.MULTILINE)
+        assert RunConfig.from_pairs(command.split()).method == name
+
+
 def test_departures_are_those_of_docstrings_and_thesis_map():
     (one,) = [text for text in methods.departures("fedmgda") if "mean norm" in text]
     assert "rescale=mean" in one
@@ -159,6 +167,17 @@ def test_no_link_of_the_site_is_broken(made):
             there = links.place_of(path)
             known = there in pages or there.startswith("reference/") or (DOCS / there).is_file()
             assert known, f"{place}: {path}"
+
+
+def test_seeds_that_are_kept_as_lines_are_averaged(tmp_path):
+    """By hand: 0.5 and 0.7 of two seeds of one hundred; the third is of another."""
+    path = tmp_path / "many.csv"
+    path.write_text(
+        'setting,row,seed,mean,worst10\nS,"A, b",401,0.5,0.1\nS,"A, b",402,0.7,0.2\nS,"A, b",1201,0.9,0.3\n'
+    )
+    shown = script("study_pages")._lines(path)
+    assert "| S | A, b | 401 to 402 (2) | 60.00 | 15.00 |" in shown
+    assert "| S | A, b | 1201 to 1201 (1) | 90.00 | 30.00 |" in shown
 
 
 def test_names_with_markup_in_them_are_escaped():

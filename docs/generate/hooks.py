@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ def on_config(config: Any) -> Any:
         "Reference": list(reference.INTRO),
         "Results": ["figures.md", {"Studies": [f"studies/{name}.md" for name in study_pages.names()]}],
     }
+    placed = re.findall(r"[\w/-]+\.md", str(config.nav) + str(config.not_in_nav))
+    docs = Path(config.docs_dir)
+    made["How to"] = sorted(path.name for path in docs.glob("*.md") if path.name not in placed)  # new ones
     for entry in config.nav:
         (title,) = entry
         if title in made:

@@ -18,8 +18,8 @@ ROOT_PAGES = {
     "benchmarks/README.md": "benchmarks.md",
 }
 """Documents elsewhere in the repository, and their places in the site."""
-SPECIAL = {"docs/costs.json": "methods/index.md"}
-"""Files that a page shows."""
+SPECIAL = {"docs/costs.json": "methods/index.md", "docs/studies": "results.md"}
+"""Files and folders that a page shows."""
 STUDY = re.compile(r"src/fedchord/thesis/studies/(\w+)\.toml")
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"(^ *(`{3,})[^\n]*\n.*?^ *\2\s*$)", re.MULTILINE | re.DOTALL)
@@ -62,7 +62,8 @@ def relinked(text: str, place: str) -> str:
 def sources(pages: Mapping[str, str]) -> dict[str, str]:
     """A page for every file of code that some page links to, and for every folder."""
     wanted = {path for place, text in pages.items() for path in targets(text, place)}
-    return {place_of(path): _source(path) for path in sorted(wanted) if place_of(path).startswith("source/")}
+    there = [path for path in sorted(wanted) if place_of(path).startswith("source/") and (ROOT / path).exists()]
+    return {place_of(path): _source(path) for path in there}
 
 
 def _parts(text: str) -> list[str]:

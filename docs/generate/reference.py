@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import fedchord
-from fedchord import catalog, data, models
+from fedchord import catalog, data, models, testing
 from fedchord.catalog import METHODS
 
 INTRO = {
@@ -15,6 +15,7 @@ INTRO = {
         "fedchord.models",
         "The models that come with the library; `fedchord list` has their short names.",
     ),
+    "reference/testing.md": ("fedchord.testing", "What every method must do, as tests, for a rule of your own."),
     "reference/clients.md": ("Client rules", "What one client does in a round."),
     "reference/mixing.md": ("Mixing rules", "How much each client counts."),
     "reference/servers.md": ("Server rules", "What becomes of the mixed update."),
@@ -28,6 +29,7 @@ def pages() -> dict[str, str]:
         "reference/index.md": [homes[name] for name in fedchord.__all__],
         "reference/data.md": _named(data, data.__all__),
         "reference/models.md": _named(models, models.__all__),
+        "reference/testing.md": _named(testing, testing.__all__),
         "reference/clients.md": _rules("client"),
         "reference/mixing.md": _rules("mixing"),
         "reference/servers.md": _rules("server"),

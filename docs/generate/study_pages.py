@@ -3,6 +3,7 @@ the notes of docs/studies where there are some."""
 
 from __future__ import annotations
 
+import csv
 import re
 from functools import cache
 from pathlib import Path
@@ -49,7 +50,7 @@ def page(name: str) -> str:
     notes = NOTES / f"{name}.md"
     lines = [f"# {name}", "", f"**{study.title}.**", "", *_about(study.about), "```sh"]
     lines += [
-        f"fedchord study run {name} --dry-run   # which runs, which files are missing, how long",
+        f"fedchord study run {name} --dry-run   # what it would run",
         f"fedchord study run {name}",
     ]
     lines += [f"fedchord study table {name}", "```", ""]
@@ -109,6 +110,8 @@ def _shown(cell: Cell, one: State) -> str:
 
 def _kept(name: str) -> list[str]:
     found = [result for result in status().results if result.study == name]
+    if (lines := ROOT / "results" / f"{name}.csv").exists():
+        return _lines(lines)
     if not found:
         return ["## Kept runs", "", "None is kept in `results/`.", ""]
     head = "| method | setting | seed | rounds x epochs | data | seconds | from |"
@@ -127,5 +130,20 @@ def _run(result: Result) -> str:
     config, seconds = result.config, result.content["seconds"]
     length = f"{config.rounds} x {config.epochs}"
     time = "" if seconds is None else f"{seconds:.0f}"
-    origin = "notes below" if result.copied else f"fedchord {result.version}"
+    origin = f"[notes](../../{result.copied})" if result.copied else f"fedchord {result.version}"
     return f"| {result.row} | {result.setting} | {result.seed} | {length} | {result.verdict} | {time} | {origin} |"
+
+
+def _lines(path: Path) -> list[str]:
+    """A study whose many seeds are kept as lines: means over the seeds of a hundred."""
+    groups: dict[tuple[str, str, int], list[dict[str, str]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            groups.setdefault((line["setting"], line["row"], int(line["seed"]) // 100), []).append(line)
+    shown = ["## Kept runs", "", f"Means over seeds in `results/{path.name}`, in percent.", ""]
+    shown += ["| setting | method | seeds | mean | worst 10 % |", "|---|---|---|---|---|"]
+    for (setting, row, _), some in groups.items():
+        seeds = sorted(int(line["seed"]) for line in some)
+        mean, worst = (100 * sum(float(line[key]) for line in some) / len(some) for key in ("mean", "worst10"))
+        shown.append(f"| {setting} | {row} | {seeds[0]} to {seeds[-1]} ({len(seeds)}) | {mean:.2f} | {worst:.2f} |")
+    return [*shown, ""]
