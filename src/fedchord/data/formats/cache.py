@@ -26,7 +26,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedchord.check import FedchordError, fail, require
+from fedchord.check import FedchordError, Unwritten, fail, require
+from fedchord.files import made_folder, placed
 from fedchord.safe import json_of
 from fedchord.tensors import Tensors
 
@@ -35,6 +36,7 @@ CHUNK = 256
 _LENGTH = 16
 _NAME = re.compile(r"[\w-]+-[0-9a-f]{16}|\.[\w-]+-[0-9a-f]{16}\..+")
 _PATIENCE = 86400.0  # after a day without a change nobody is making a cache any more
+_HINT = "set FEDCHORD_CACHE to a folder with room that you can write"
 _TYPES = {
     "uint8": torch.uint8,
     "int8": torch.int8,
@@ -86,8 +88,9 @@ def cached(
         names = [str(_relative(root, path)) for path in inputs]
         _make(owner, folder, build, {"root": str(root.absolute()), "options": options, "inputs": names})
     except OSError as error:
-        hint = "set FEDCHORD_CACHE to a folder with room that you can write"
-        raise fail(owner, f"the cache {folder} cannot be written ({error.strerror or error}); {hint}") from None
+        raise fail(owner, f"the cache {folder} cannot be written ({error.strerror or error}); {_HINT}") from None
+    except Unwritten as error:
+        raise fail(owner, f"{error}; {_HINT}") from None
     found = _open(folder)
     if found is None:
         raise fail(owner, f"the cache {folder} is damaged; delete it and try again")
@@ -124,7 +127,7 @@ def _relative(root: Path, path: Path) -> Path:
 
 
 def _make(owner: str, folder: Path, build: Callable[[Writer], dict[str, Any]], made_from: dict[str, Any]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    made_folder(folder.parent)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         writer = Writer(owner, beside)
@@ -136,13 +139,8 @@ def _make(owner: str, folder: Path, build: Callable[[Writer], dict[str, Any]], m
         meta = {"rows": writer.rows, "columns": writer.columns, "facts": facts}
         (beside / "inputs.json").write_text(json.dumps(made_from))
         (beside / "meta.json").write_text(json.dumps(meta))
-        if folder.exists() and _open(folder) is None:
-            shutil.rmtree(folder)
-        try:
-            beside.rename(folder)
-        except OSError:
-            if _open(folder) is None:  # else another process was first, and its cache is as good
-                raise
+        if _open(folder) is None:  # else another process was first, and its cache is as good
+            placed(beside, folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
