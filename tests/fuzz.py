@@ -3,10 +3,10 @@
     python tests/fuzz.py --cases 100000 --counts fuzz.json        # all readers; goes on where it was interrupted
     python tests/fuzz.py --cases 1000 csv npz                     # some of them
 
-It needs atheris (extra fuzz). A reader begins with its valid file; libFuzzer changes it and keeps what reaches new lines
+It needs atheris (extra fuzz). A reader begins with its valid file; libFuzzer changes it and keeps what reaches new code
 of fedchord, every second time by the changes of the short version (helpers/mutate.py). Nothing but our own error of one
 line may come out, in less than 1.5 GB, and no file may be left. What else comes out is written to `--found` and becomes
-a test in tests/test_fuzz_found.py. Every reader is a process of its own.
+a named test. Every reader is a process of its own.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.source import called, calls, trees
 
-import fedchord
 from fedchord.core.rules import ServerState
 from fedchord.data.formats import cache
 from fedchord.data.official.fetch import place_file
@@ -21,8 +21,6 @@ from fedchord.experiments.config import RunConfig
 from fedchord.experiments.folder import RunFolder
 from fedchord.files import made_folder, written
 from fedchord.remote.memory import Versions
-
-SOURCE = Path(fedchord.__file__).parent
 
 
 class Disk:
@@ -200,22 +198,14 @@ def outside(tree: ast.AST) -> list[str]:
     """Calls that write a file or give it a name outside the body of a `with written(...)`."""
     inside: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.With) and any(_name(item.context_expr) == "written" for item in node.items):
+        if isinstance(node, ast.With) and any(called(item.context_expr) == "written" for item in node.items):
             inside |= {id(part) for part in ast.walk(node)}
-    return [
-        ast.unparse(node.func)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and id(node) not in inside and _writes(node)
-    ]
+    return [called(node) for node in calls(tree) if id(node) not in inside and writes(node)]
 
 
-def _name(node: ast.AST) -> str:
-    return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
-
-
-def _writes(node: ast.Call) -> bool:
-    whole, last = ast.unparse(node.func), _name(node)
-    if whole in NAMING or (last == "rename" and isinstance(node.func, ast.Attribute)):
+def writes(node: ast.Call) -> bool:
+    last = called(node).rpartition(".")[2]
+    if called(node) in NAMING or (last == "rename" and isinstance(node.func, ast.Attribute)):
         return True
     if last in WRITING and isinstance(node.func, ast.Attribute):
         return True
@@ -224,8 +214,8 @@ def _writes(node: ast.Call) -> bool:
 
 
 def test_no_file_gets_a_name_by_another_way() -> None:
-    found = {str(path.relative_to(SOURCE)): outside(ast.parse(path.read_text())) for path in SOURCE.rglob("*.py")}
-    assert {name: calls for name, calls in found.items() if calls and name not in ELSEWHERE} == {}
+    found = {name: outside(tree) for name, tree in trees().items()}
+    assert {name: ways for name, ways in found.items() if ways and name not in ELSEWHERE} == {}
     assert [name for name in ELSEWHERE if not found[name]] == []
 
 

@@ -124,6 +124,7 @@ class ClientMemory:
         newest = self._files.get(client, ("", ""))[0]
         if version is not None and self._home is not None and version[0] not in (newest, *self._pinned):
             (self._home / version[0]).unlink(missing_ok=True)
+            self._loose.discard(version[0])
 
     def collect(self) -> None:
         """Bring here what other processes keep and no checkpoint has; before `save`."""
@@ -137,8 +138,9 @@ class ClientMemory:
         for client in sorted(self._unsaved):
             self._write(client, self._held[client], round)
         self._unsaved.clear()
-        flushed(self._home / name for name, _ in self._files.values() if name in self._loose)
-        self._loose.clear()
+        named = {name for name, _ in self._files.values()} & self._loose
+        flushed(self._home / name for name in named)
+        self._loose -= named
         return {str(client): entry for client, entry in self._files.items()}
 
     def keep(self, names: Iterable[str]) -> None:
