@@ -3,6 +3,7 @@
     python tests/soak.py --kills 100 --counts soak.json                # all tasks in turn; goes on where it was
     python tests/soak.py --kills 20 --seed 7 run export                # some of them
     python tests/soak.py --every run export                            # killed before each operation on files
+    python tests/soak.py --full run export                             # a disk that is full from each of them on
 
 Case n of a task is drawn from the seed, the task and n, and can be had again by them.
 """
@@ -21,7 +22,18 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 warnings.simplefilter("ignore")
 
-from helpers.killed import TASKS, Alone, Task, ended, imported, kill_at_operation, left_alone, prepared, survive
+from helpers.killed import (
+    TASKS,
+    Alone,
+    Task,
+    ended,
+    full_at,
+    imported,
+    kill_at_operation,
+    left_alone,
+    prepared,
+    survive,
+)
 
 
 def every(task: Task, alone: Alone, home: Path, counts: dict[str, Any]) -> None:
@@ -34,7 +46,7 @@ def every(task: Task, alone: Alone, home: Path, counts: dict[str, Any]) -> None:
         if wrong := ended(task, alone, home / "killed"):
             known["wrong"].append(f"operation {number}: {wrong}")
             print(f"{task.name}, operation {number}: {wrong}", flush=True)
-        yield_counts(counts)
+        noted(counts)
 
 
 def drawn(task: Task, alone: Alone, home: Path, counts: dict[str, Any], seed: int, kills: int) -> None:
@@ -47,10 +59,21 @@ def drawn(task: Task, alone: Alone, home: Path, counts: dict[str, Any], seed: in
         if outcome.wrong:
             known["wrong"].append(f"case {case} ({', '.join(outcome.moments)}): {outcome.wrong}")
             print(f"{task.name}, case {case} ({', '.join(outcome.moments)}): {outcome.wrong}", flush=True)
-        yield_counts(counts)
+        noted(counts)
 
 
-def yield_counts(counts: dict[str, Any]) -> None:
+def full(task: Task, alone: Alone, home: Path, counts: dict[str, Any]) -> None:
+    """A disk that takes nothing from each operation on, once; then it has room again."""
+    known = counts.setdefault(f"{task.name}, full disk", {"kills": 0, "cases": 0, "wrong": []})
+    for number in range(known["cases"] + 1, alone.operations + 1):
+        known["cases"] += 1
+        if wrong := full_at(task, alone, home / "full", number):
+            known["wrong"].append(f"operation {number}: {wrong}")
+            print(f"{task.name}, full from operation {number}: {wrong}", flush=True)
+        noted(counts)
+
+
+def noted(counts: dict[str, Any]) -> None:
     GIVEN.counts.write_text(json.dumps(counts, indent=1) + "\n")
 
 
@@ -65,8 +88,8 @@ def main() -> None:
             alone = left_alone(TASKS[name], home / "alone")
             assert ended(TASKS[name], left_alone(TASKS[name], home / "twice"), home / "twice") == "", name
             print(f"{name}: alone {alone.seconds:.2f} s, {alone.operations} operations on files", flush=True)
-            if GIVEN.every:
-                every(TASKS[name], alone, home, counts)
+            if GIVEN.every or GIVEN.full:
+                (every if GIVEN.every else full)(TASKS[name], alone, home, counts)
             else:
                 drawn(TASKS[name], alone, home, counts, GIVEN.seed, -(-GIVEN.kills // len(chosen)))
     for name, known in counts.items():
@@ -80,6 +103,7 @@ if __name__ == "__main__":
     asked.add_argument("--seed", type=int, default=1)
     asked.add_argument("--home", type=Path, help="where the folders are, such as /dev/shm")
     asked.add_argument("--every", action="store_true")
+    asked.add_argument("--full", action="store_true")
     asked.add_argument("--counts", type=Path, default=Path("soak.json"))
     GIVEN = asked.parse_args()
     main()

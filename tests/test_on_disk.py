@@ -12,6 +12,7 @@ import pytest
 import torch
 from helpers.source import called, calls, trees
 
+from fedchord.core.per_client import PerClient
 from fedchord.core.rules import ServerState
 from fedchord.data.formats import cache
 from fedchord.data.official.fetch import place_file
@@ -80,7 +81,7 @@ def checkpointed(folder: Path) -> None:
     memory = ClientMemory()
     for round in (1, 2):
         memory.put(round, {"w": torch.ones(2)}, round)
-        state = ServerState(round, {"w": torch.zeros(3)}, {}, {}, torch.zeros(2, dtype=torch.int64))
+        state = ServerState(round, {"w": torch.zeros(3)}, {}, {}, PerClient.filled(2, 0, torch.int64))
         Checkpoints(folder / "checkpoints", 1, "f", "c").save(state, memory)
 
 
@@ -187,7 +188,6 @@ ELSEWHERE = {
     "experiments/tensorboard.py": "files of TensorBoard, which are a copy of the rounds",
     "remote/init.py": "writes within the folder that `written` gives",
     "remote/joining.py": "a secret of two processes, new with each start",
-    "remote/audit.py": "adds lines",
     "remote/processes.py": "what child processes print",
     "files.py": "the one way",
     "cli/root.py": "the standard output",

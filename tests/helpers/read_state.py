@@ -30,7 +30,7 @@ from fedchord.remote.node import Node
 from fedchord.remote.parcel import Parcel
 from fedchord.remote.plan import Plan
 from fedchord.synthetic import panel
-from fedchord.thesis import results
+from fedchord.thesis import keeping, results
 from helpers.read_all import Reader
 from helpers.remote import FEDERATION, QUICK, direct, plan_of
 
@@ -141,6 +141,7 @@ def _versions(folder: Path) -> Versions:
     if not found.rounds():
         found.put(0, {"w": torch.ones(2)}, -1, "ab")
         found.keep_model({"w": torch.ones(3)}, 1, 0)
+        found.note_told("ab")
     return found
 
 
@@ -261,6 +262,12 @@ STATE = (
         study.RECORD,
     ),
     Reader("kept", lambda _: json.dumps(KEPT).encode(), _kept, "s/a.json", lambda f: (f / "s").mkdir()),
+    Reader(
+        "kept lines",
+        lambda _: b"setting,row,seed\nfew,FedAvg,1\nfew,FedProx,2\n",
+        lambda p: keeping.read_lines(p, ("setting", "row", "seed")),
+        "s.csv",
+    ),
     Reader("judges", lambda _: json.dumps(JUDGED).encode(), _judged, "judges.json"),
     Reader("wav", lambda _: _wav(), speechcommands.read_clip, "a.wav"),
     Reader("words", lambda _: json.dumps(VOCABULARY).encode(), lambda p: reddit.stored("reddit", p), "vocab.json"),
@@ -287,6 +294,13 @@ STATE = (
         _versions,
     ),
     Reader("node model", _version_file("model.safetensors"), _model, f"{MEMORY}/model.safetensors", _versions),
+    Reader(
+        "node told",
+        _version_file("told.json"),
+        lambda p: Versions(p.parents[1], "f" * 16).told(),
+        f"{MEMORY}/told.json",
+        _versions,
+    ),
     Reader("question", lambda _: _question(), _asked, beside=_answers),
     Reader("answer", _upload, _answered, beside=lambda f: _asking(f / "nodes")),
     *(_records() if FLOWER else ()),
