@@ -65,7 +65,7 @@ def drawn(task: Task, alone: Alone, home: Path, counts: dict[str, Any], seed: in
 def full(task: Task, alone: Alone, home: Path, counts: dict[str, Any]) -> None:
     """A disk that takes nothing from each operation on, once; then it has room again."""
     known = counts.setdefault(f"{task.name}, full disk", {"kills": 0, "cases": 0, "wrong": []})
-    for number in range(known["cases"] + 1, alone.operations + 1):
+    for number in range(known["cases"] + 1, alone.taking + 1):
         known["cases"] += 1
         if wrong := full_at(task, alone, home / "full", number):
             known["wrong"].append(f"operation {number}: {wrong}")

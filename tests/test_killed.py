@@ -50,7 +50,7 @@ def test_a_disk_that_is_full_from_some_operation_on(known: tuple[Task, Alone], t
     task, alone = known
     if "federation" in task.name:
         pytest.skip("it is no command")
-    assert full_at(task, alone, tmp_path / "a", max(1, int(share * alone.operations))) == ""
+    assert full_at(task, alone, tmp_path / "a", max(1, int(share * alone.taking))) == ""
 
 
 def test_a_lost_file_is_seen(tmp_path: Path) -> None:

@@ -225,30 +225,32 @@ def _ended(pid: int) -> int:
 
 @dataclass
 class Alone:
-    """The work left alone: what it leaves, how long it takes, and how many operations on files it makes."""
+    """The work left alone: what it leaves, how long it takes, how many operations on files it makes, and which of them
+    is the last that takes room."""
 
     holds: dict[str, Any]
     seconds: float
     operations: int
+    taking: int
 
 
 def left_alone(task: Task, folder: Path) -> Alone:
     """Do a task to its end."""
     prepared(task, folder)
-    count, (reading, writing) = 0, os.pipe()
+    made, (reading, writing) = b"", os.pipe()
 
     def hook(event: str) -> None:
-        os.write(writing, b"x")
+        os.write(writing, b"-" if event in FREEING else b"+")
 
     start = time.monotonic()
     code = _ended(_child(folder, task.do, hook))
     seconds = time.monotonic() - start
     os.close(writing)
     while part := os.read(reading, 1 << 16):
-        count += len(part)
+        made += part
     os.close(reading)
     assert code == 0, _log(folder)
-    return Alone(holds(folder), seconds, count)
+    return Alone(holds(folder), seconds, len(made), made.rfind(b"+") + 1)
 
 
 def prepared(task: Task, folder: Path) -> None:
