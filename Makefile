@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 EXTRAS ?= dev
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test coverage lint format bench docs docs-check results index architecture wheel fresh
+.PHONY: help setup demo test coverage lint format bench docs docs-check results index architecture wheel fresh sbom
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -64,3 +64,6 @@ wheel: setup ## build a wheel into dist/
 
 fresh: wheel ## try the wheel in an empty environment elsewhere, as a user would
 	PYTHON=$(PYTHON) .ci/fresh dist/*.whl
+
+sbom: ## a bill of materials of what fedchord runs with, dist/fedchord.cdx.json (CycloneDX; needs EXTRAS=dev,bill)
+	$(BIN)/python .ci/bill dist/fedchord.cdx.json

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from helpers.mutate import edits, mutated
 from helpers.read_all import READERS, Reader
+from helpers.read_state import STATE
 from hypothesis import HealthCheck, given, settings
 
 from fedchord.check import FedchordError
@@ -38,7 +39,7 @@ def contents(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+@pytest.mark.parametrize("reader", (*READERS, *STATE), ids=lambda reader: reader.name)
 def test_only_our_own_error_comes_out_of(reader, tmp_path):
     made, folder = tmp_path / "made", tmp_path / "read"
     for place in (made, folder):

@@ -17,11 +17,17 @@ import fedchord
 ROOT = Path(__file__).parent.parent
 SOURCE = Path(fedchord.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-TESTING = {"dev", "peers"}
+TESTING = {"dev", "peers", "fuzz", "bill"}
 """The extras of those who work on the library; all others are for its users."""
 MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 """The modules that are not called as their packages are."""
-PLUGINS = {"pytest-xdist": "-n auto", "pytest-cov": "--cov", "ruff": "/ruff ", "mypy": "/mypy"}
+PLUGINS = {
+    "pytest-xdist": "-n auto",
+    "pytest-cov": "--cov",
+    "ruff": "/ruff ",
+    "mypy": "/mypy",
+    "cyclonedx-bom": "/bill ",
+}
 """What is used by a word in the settings or the Makefile, and not by an import."""
 
 LOADERS = {"import_module", "importorskip", "_package"}

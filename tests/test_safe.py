@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
+from helpers.source import called, calls, trees
 
 from fedchord.check import FedchordError, number
 from fedchord.experiments.config import RunConfig
@@ -73,3 +76,45 @@ def test_small_archives_may_grow_and_large_ones_a_hundred_times():
     for packed, unpacked in ((1, (1 << 30) + 1), (1 << 30, (100 << 30) + 1)):
         with pytest.raises(ValueError, match="unpack"):
             check_growth(packed, unpacked)
+
+
+# -- nothing in a file is run --------------------------------------------------------------------------------------
+
+RUNS = {
+    *("pickle.load", "pickle.loads", "pickle.Unpickler", "marshal.loads", "shelve.open", "joblib.load", "dill.load"),
+    *("dill.loads", "cloudpickle.loads", "pd.read_pickle", "np.load", "numpy.load", "yaml.load", "yaml.unsafe_load"),
+    *("eval", "exec", "torch.load", "torch.jit.load"),
+}
+KNOWN = {
+    ("plugins.py", "exec"): "code that the user names in the settings",
+    ("engine/processes.py", "pickle.loads"): "between a process and the workers that it forked",
+    ("models/efficientnet.py", "torch.load"): "weights_only",
+    ("synthetic/features.py", "torch.load"): "weights_only",
+}
+"""Where a file that could be run is read, and why it is not."""
+
+
+def dangers(tree: ast.AST) -> list[str]:
+    """Calls that run what they read, or unpack an archive without looking."""
+    found = []
+    for node in calls(tree):
+        name = called(node)
+        loose = any(word.arg == "allow_pickle" and ast.unparse(word.value) != "False" for word in node.keywords)
+        if name in RUNS or loose or name.rpartition(".")[2] in ("extractall", "unpack_archive"):
+            found.append(name)
+    return found
+
+
+def test_nothing_that_is_read_is_run():
+    assert {(file, name) for file, tree in trees().items() for name in dangers(tree)} == set(KNOWN)
+
+
+def test_weights_are_read_as_weights_alone():
+    loads = [node for tree in trees().values() for node in calls(tree) if called(node) == "torch.load"]
+    assert loads and all("weights_only=True" in ast.unparse(node) for node in loads)
+
+
+def test_the_search_finds_what_could_be_run():
+    """Negative control."""
+    text = "pickle.loads(x)\nnp.load(p, allow_pickle=True)\ntar.extractall(p)\nsafe.load(p)\neval('1')"
+    assert dangers(ast.parse(text)) == ["pickle.loads", "np.load", "tar.extractall", "eval"]

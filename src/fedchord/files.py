@@ -10,7 +10,7 @@ import errno
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -20,29 +20,68 @@ from fedchord.check import Unwritten
 
 @contextmanager
 def written(path: Path, flush: bool = True) -> Iterator[Path]:
-    """A path beside `path` to write a file or a folder to; it takes the place of `path` when the body ends.
+    """A path beside `path` to write a file or a folder to; it takes the place of `path` when the body ends (`placed`).
 
-    If the body fails, what it wrote is removed, with folders made for it, and `path` stays as it was. `flush` brings
-    file and name to the disk before going on, so that they outlast a power cut; leave it out (some 10 ms) where a
-    digest tells of lost files.
+    If the body fails, what it wrote is removed, with folders made for it, and `path` stays as it was. Leave `flush` out
+    where somebody flushes it later (`flushed`), before it is named in a state.
     """
-    with _told(path), _above(path):
+    with _told(path), _above(path) as new:
+        if flush:
+            _flush_names(new)
         beside = path.with_name(f".{path.name}.partial")
+        _restored(path)
         _remove(beside)  # of a run that was killed
         try:
             yield beside
-            if flush:
-                for part in [*beside.rglob("*"), beside]:
-                    _flush(part)
-            if beside.is_dir():
-                _remove(path)  # a folder with something in it cannot be replaced in one step
-            os.replace(beside, path)
-            if flush:
-                _flush(path.parent)
+            placed(beside, path, flush)
         except BaseException:
             with suppress(OSError):
                 _remove(beside)
             raise
+
+
+def placed(beside: Path, path: Path, flush: bool = True) -> None:
+    """Give a file or a folder its name: the only place where state gets one.
+
+    Its bytes are on the disk before it has the name, and the name when this returns, so that both outlast a power cut.
+    A folder that had the name goes aside first, since one with something in it cannot be replaced in one step; if this
+    process is killed between the two steps, the next one puts it back.
+    """
+    with _told(path):
+        if flush:
+            for part in [*beside.rglob("*"), beside]:
+                _flush(part)
+        aside = _restored(path)
+        _remove(aside)
+        if beside.is_dir() and path.exists():
+            os.replace(path, aside)
+        try:
+            os.replace(beside, path)
+        except BaseException:
+            if aside.exists():
+                os.replace(aside, path)
+            raise
+        if flush:
+            _flush(path.parent)
+        _remove(aside)
+
+
+def _restored(path: Path) -> Path:
+    """Where a folder goes aside; one that was left there by a killed process gets its name back."""
+    aside = path.with_name(f".{path.name}.old")
+    if aside.exists() and not path.exists():
+        os.replace(aside, path)
+    return aside
+
+
+def flushed(paths: Iterable[Path]) -> None:
+    """Bring files and their names to the disk, which were written without."""
+    for path in (found := sorted(paths)):
+        with _told(path):
+            _flush(path)
+    for folder in sorted({path.parent for path in found}):
+        with _told(folder):
+            _flush(folder)
 
 
 @contextmanager
@@ -55,12 +94,12 @@ def _told(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _above(path: Path) -> Iterator[None]:
-    """The folders above a path, made where they are missing; taken back if the body fails."""
+def _above(path: Path) -> Iterator[list[Path]]:
+    """The folders above a path, made where they are missing (these are given); taken back if the body fails."""
     new = [part for part in path.parents if not part.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield
+        yield new
     except BaseException:
         for part in new:
             with suppress(OSError):  # it holds something else, or was never made
@@ -81,17 +120,18 @@ def blocked(path: Path) -> str:
 
 
 def made_folder(path: Path) -> Path:
-    """A folder, made with those above it where it is missing."""
-    with _told(path), _above(path):
+    """A folder, made with those above it where it is missing; it is on the disk when this returns."""
+    if path.is_dir():
+        return path
+    with _told(path), _above(path) as new:
         path.mkdir(exist_ok=True)
+        _flush_names([path, *new])
     return path
 
 
 def renamed(path: Path, other: Path) -> None:
     """Give a file another name, in one step that outlasts a power cut; what had that name is gone."""
-    with _told(other):
-        os.replace(path, other)
-        _flush(other.parent)
+    placed(path, other)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -123,6 +163,12 @@ def write_figure(figure: Any, path: Path, **options: Any) -> None:
     drawn = io.BytesIO()  # written by us: on a full disk matplotlib fails in ways of its own
     figure.savefig(drawn, format=path.suffix[1:].lower(), **options)
     write_stream(path, lambda stream: stream.write(drawn.getbuffer()))
+
+
+def _flush_names(new: Iterable[Path]) -> None:
+    """Bring the names of new folders to the disk."""
+    for folder in new:
+        _flush(folder.parent)
 
 
 def _flush(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import json
@@ -10,7 +11,6 @@ import pickle
 import re
 import statistics as oracle
 import struct
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -368,9 +368,10 @@ def test_stale_caches_are_told_and_cleaned(tmp_path, monkeypatch):
     (tmp_path / "cache/old-0123456789abcdef").mkdir()
     (tmp_path / "cache/.my-set-0123456789abcdef.x").mkdir()
     (tmp_path / "cache/mine").mkdir()  # not a cache, and never touched
+    maker = os.open(tmp_path / "cache/.my-set-0123456789abcdef.x", os.O_RDONLY)
+    fcntl.flock(maker, fcntl.LOCK_EX)  # as whoever makes a cache has it
     assert sorted(states()) == ["being made", "damaged", "in use", "stale"]
-    long_ago = time.time() - 2 * 86400
-    os.utime(tmp_path / "cache/.my-set-0123456789abcdef.x", (long_ago, long_ago))
+    os.close(maker)  # killed, or done
     gone = cache.clean(tmp_path)
     assert sorted(one.state for one in gone) == ["damaged", "left over", "stale"]
     assert states() == ["in use"] and (tmp_path / "cache/mine").is_dir()

@@ -41,9 +41,10 @@ def test_a_client_file_outside_the_folder_is_not_read(tmp_path):
     "values",
     [
         *({"memory": []}, {"memory": {"x": ["client-1-round-1.safetensors", ""]}}, {"memory": {"1": 5}}),
+        {"memory": {"1": [f"client-0000001-round-{'9' * 400}.safetensors", ""]}},  # no system has such a name
         *({"round": "2"}, {"round": -1}, {"round": 1e400}, {"memory": {"1": [5, 5]}}, {"state": 7}),
     ],
-    ids=str,
+    ids=lambda values: str(values)[:60],
 )
 def test_a_manifest_of_other_kinds_is_one_line(values, tmp_path):
     kept, manifest = saved(tmp_path)

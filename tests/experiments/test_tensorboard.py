@@ -91,8 +91,10 @@ def test_a_run_that_was_killed_and_goes_on_has_every_round_once(reader, tmp_path
     assert found[("elapsed", 5)] != before[("elapsed", 5)]  # round 5 is the one that was done again
 
 
-def test_a_file_of_the_same_second_is_read_before_the_new_one(reader, tmp_path):
-    """Files are read by name: the second, the host, the process; a run may go on within a second, in any process."""
+@pytest.mark.parametrize("ahead", [0, 86400])
+def test_an_earlier_file_is_read_before_the_new_one(reader, tmp_path, ahead):
+    """Files are read by name: the second, the host, the process; a run may go on within a second, in any process, and
+    after the clock was set back by a day."""
     folder = tmp_path / "tensorboard"
     for value in (1.0, 2.0):
         log = TensorBoard()
@@ -101,7 +103,7 @@ def test_a_file_of_the_same_second_is_read_before_the_new_one(reader, tmp_path):
         log.end({})
         if value == 1.0:
             (written,) = folder.iterdir()
-            written.rename(folder / f"events.out.tfevents.{int(time.time()):010d}.~host.99999999.0")
+            written.rename(folder / f"events.out.tfevents.{int(time.time()) + ahead:010d}.~host.99999999.0")
     assert reader(folder) == {("log/x", 1): 2.0}
 
 

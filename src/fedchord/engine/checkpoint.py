@@ -28,7 +28,7 @@ from fedchord.files import write_text, written
 from fedchord.safe import json_of
 
 KEEP = 2
-_FILE = re.compile(r"client-\d+-round-\d+\.safetensors")
+_FILE = re.compile(r"client-[0-9]{7,19}-round-[0-9]{6,19}\.safetensors")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from fedchord.check import FedchordError
-from fedchord.files import made_folder, written
+from fedchord.files import flushed, made_folder, written
 from fedchord.tensors import Tensors, clone
 
 
@@ -53,6 +53,7 @@ class ClientMemory:
         self._held: dict[int, Tensors] = {}
         self._files: dict[int, tuple[str, str]] = {}  # client -> (file name, digest) of the newest saved version
         self._unsaved: set[int] = set()
+        self._loose: set[str] = set()  # files that a power cut may take
         self._pinned: set[str] = set()
         self._home: Path | None = folder
         self._round = -1  # the round of the newest states
@@ -114,6 +115,7 @@ class ClientMemory:
         name = f"client-{client:07d}-round-{round:06d}.safetensors"
         old = self._files.get(client)
         self._files[client] = (name, save_tensors(self._home / name, own))
+        self._loose.add(name)
         if client not in self._behind:
             self._remove(client, old)
 
@@ -122,16 +124,23 @@ class ClientMemory:
         newest = self._files.get(client, ("", ""))[0]
         if version is not None and self._home is not None and version[0] not in (newest, *self._pinned):
             (self._home / version[0]).unlink(missing_ok=True)
+            self._loose.discard(version[0])
 
     def collect(self) -> None:
         """Bring here what other processes keep and no checkpoint has; before `save`."""
 
     def save(self, home: Path, round: int) -> dict[str, tuple[str, str]]:
-        """Write every state not yet on disk; returns client -> (file name, digest) for a checkpoint's manifest."""
+        """Write every state not yet on disk; returns client -> (file name, digest) for a checkpoint's manifest.
+
+        What the manifest will name outlasts a power cut when this returns.
+        """
         self._home = made_folder(self._folder or home)
         for client in sorted(self._unsaved):
             self._write(client, self._held[client], round)
         self._unsaved.clear()
+        named = {name for name, _ in self._files.values()} & self._loose
+        flushed(self._home / name for name in named)
+        self._loose -= named
         return {str(client): entry for client, entry in self._files.items()}
 
     def keep(self, names: Iterable[str]) -> None:

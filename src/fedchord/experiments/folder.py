@@ -30,7 +30,7 @@ from fedchord.experiments.own import fingerprint_of
 from fedchord.experiments.parts import Settings
 from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, NOWHERE, ROUNDS, SERVED, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
-from fedchord.files import add_text, blocked, made_folder, renamed, write_text
+from fedchord.files import add_text, blocked, flushed, made_folder, renamed, write_text
 from fedchord.synthetic.look import grid
 from fedchord.synthetic.look import write as write_picture
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
@@ -192,6 +192,10 @@ class RunFolder:
     def add_round(self, line: Line) -> None:
         """Add a round; it is on its way to the disk when this returns."""
         add_text(self.rounds, f"{encode(line)}\n")
+
+    def flush_rounds(self) -> None:
+        """Bring the rounds that were added to the disk."""
+        flushed([self.rounds] if self.rounds.is_file() else [])
 
     # -- results ---------------------------------------------------------------------------------------------------
 

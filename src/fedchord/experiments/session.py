@@ -268,6 +268,7 @@ class Run:
         if self.parts.config.out:
             memory.collect()
         if self._folder:
+            self._folder.flush_rounds()  # those before it cannot be had again once the checkpoint is there
             self._checkpoints.save(state, memory)
 
     def _watch(self, round: int, evaluation: Evaluation | None, last: bool) -> None:
@@ -294,9 +295,9 @@ class Run:
         line = round_line(done, done.evaluation, self._elapsed())
         self._lines.append(line)
         if self._folder:
-            self._folder.add_round(line)
             if done.samples is not None:
                 self._folder.add_snapshot(done.samples, done.round)
+            self._folder.add_round(line)  # last: a round with a line is not done again
         self._loggers.round(line)
         metric = headline(tuple(done.evaluation.metrics)) if done.evaluation else ""
         self._shown.update(done.round, metric, done.evaluation.mean(metric) if done.evaluation else None)

@@ -47,8 +47,16 @@ class TensorBoard:
 
 def _wait(folder: Path) -> None:
     """Wait for the next second if a file of this one is there: files are read in the order of their names, which begin
-    with the second, and the new one must come last."""
+    with the second, and the new one must come last. After a clock was set back, older files get earlier names."""
     now = time.time()
-    seconds = [path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*")]
-    if f"{int(now):010d}" in seconds:
+    files = sorted(folder.glob("events.out.tfevents.[0-9]*.*"), key=lambda path: path.name, reverse=True)
+    if files and _second(files[0]) > now:
+        for second, path in zip(range(int(now) - 1, 0, -1), files, strict=False):
+            words = path.name.split(".")
+            path.rename(path.with_name(".".join([*words[:3], f"{min(second, _second(path)):010d}", *words[4:]])))
+    elif any(_second(path) == int(now) for path in files):
         time.sleep(int(now) + 1 - now)
+
+
+def _second(path: Path) -> int:
+    return int(path.name.split(".")[3])

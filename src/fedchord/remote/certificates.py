@@ -81,18 +81,20 @@ def public_line(key: EllipticCurvePrivateKey) -> str:
 
 
 def read_certificate(content: bytes, owner: str) -> x509.Certificate:
-    """The certificate of a PEM file."""
+    """The certificate of a PEM file; its parts are looked at here, since they are read only when they are asked for."""
     from cryptography import x509
 
     try:
-        return x509.load_pem_x509_certificate(content)
-    except ValueError:
+        found = x509.load_pem_x509_certificate(content)
+        parts = found.extensions, found.public_key(), found.not_valid_before_utc, found.not_valid_after_utc
+        assert parts is not None
+    except Exception:  # a damaged one raises almost anything
         raise fail(owner, "is no certificate in PEM form") from None
+    return found
 
 
 def read_key(content: bytes, owner: str) -> EllipticCurvePrivateKey:
     """The private key of a file in the form of OpenSSH or in PEM."""
-    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -100,7 +102,7 @@ def read_key(content: bytes, owner: str) -> EllipticCurvePrivateKey:
     try:
         load = serialization.load_ssh_private_key if ssh else serialization.load_pem_private_key
         key = load(content, None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except Exception:  # a damaged one raises almost anything
         raise fail(owner, "is no private key without a password, in PEM or as ssh-keygen writes it") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != ec.SECP384R1().name:
         raise fail(owner, "must be an ECDSA key on P-384 (ssh-keygen -t ecdsa -b 384)")
@@ -109,13 +111,12 @@ def read_key(content: bytes, owner: str) -> EllipticCurvePrivateKey:
 
 def check_public(line: str, owner: str) -> None:
     """Refuse what is no public key of a node."""
-    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
     try:
         key = load_ssh_public_key(line.encode())
-    except (ValueError, UnsupportedAlgorithm):
+    except Exception:  # a damaged one raises almost anything
         raise fail(owner, "is no public key as ssh-keygen writes it") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != ec.SECP384R1().name:
         raise fail(owner, "must be an ECDSA key on P-384 (ssh-keygen -t ecdsa -b 384)")

@@ -14,6 +14,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedchord.check import FedchordError
+from fedchord.data.formats.npz import array_of
 from fedchord.experiments.interrupts import stopping
 from fedchord.remote.parcel import Parcel
 from fedchord.remote.transport import Answers
@@ -69,7 +70,7 @@ def unpack(record: RecordDict, limit: int) -> tuple[str, Parcel]:
         held = told["tensors"] if body is None else body.data
         if (length := len(held) + len(facts)) > limit:
             raise FedchordError(f"a message of {length} bytes is larger than the limit of {limit}")
-        return kind, decode(bytes(held) if body is None else body.numpy().tobytes(), facts)
+        return kind, decode(bytes(held) if body is None else array_of(held).tobytes(), facts)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, FedchordError):
             raise

@@ -15,6 +15,8 @@ import json
 import os
 from pathlib import Path
 
+import torch
+
 from fedchord.check import fail, require
 from fedchord.engine.memory import load_tensors, save_tensors
 from fedchord.files import made_folder, write_text
@@ -24,7 +26,7 @@ from fedchord.tensors import Tensors
 VERSIONS = 3
 NEVER = -1
 """The version of a client that no round has counted yet."""
-OWNER, LEDGER, TOLD = "memory", "taken.json", "told.json"
+OWNER, LEDGER, TOLD, MODEL = "memory", "taken.json", "told.json", "model.safetensors"
 
 
 class Versions:
@@ -116,17 +118,15 @@ class Versions:
     # -- the model it was measured with ----------------------------------------------------------------------------
 
     def keep_model(self, shared: Tensors, round: int, counted: int) -> None:
-        """Keep the last broadcast, with which this client's model is used."""
-        save_tensors(self.folder / "model.safetensors", shared)  # it can be sent again
-        write_text(self.folder / "model.json", json.dumps({"round": round, "counted": counted}))
+        """Keep the last broadcast, with which this client's model is used, and what it goes with: in one file."""
+        named = {f"model/{name}": tensor for name, tensor in shared.items()}
+        save_tensors(self.folder / MODEL, {**named, "when": torch.tensor([round, counted])}, flush=True)
 
     def model(self) -> tuple[Tensors, int, int]:
         """The last broadcast, the round after which it was sent, and the client's round that had been counted."""
-        path = self.folder / "model.json"
+        path = self.folder / MODEL
         require(path.is_file(), OWNER, f"{self.folder} holds no model yet; it comes with the first evaluation")
-        try:
-            told = json_of(path.read_text(encoding="utf-8"))
-            round, counted = int(told["round"]), int(told["counted"])
-        except (OSError, ValueError, KeyError, TypeError, OverflowError):
-            raise fail(OWNER, f"{path} is damaged") from None
-        return load_tensors(self.folder / "model.safetensors"), round, counted
+        found = load_tensors(path)
+        when = found.pop("when", torch.zeros(0))
+        require(when.shape == (2,) and when.dtype == torch.int64, OWNER, f"{path} is damaged")
+        return {name.removeprefix("model/"): tensor for name, tensor in found.items()}, int(when[0]), int(when[1])

@@ -11,6 +11,7 @@ import fedchord
 from fedchord.check import FedchordError, fail, require
 from fedchord.data import outline
 from fedchord.engine.attendance import Terms
+from fedchord.remote import certificates
 from fedchord.remote.asking import Service
 from fedchord.remote.flower import GridTransport
 from fedchord.remote.flower_server import Link, LinkLost, public_key, server_app
@@ -153,6 +154,8 @@ def registered(fed: Fed) -> dict[bytes, int]:
     nodes = read_nodes(tls.nodes)
     strange = sorted(set(nodes) - set(fed.clients))
     require(not strange, "serve", f"{tls.nodes} has keys of {', '.join(strange)}, who is no party")
+    for name, line in nodes.items():
+        certificates.check_public(line, f"{tls.nodes}: the key of {name}")
     return {public_key(nodes[name]): number for number, name in enumerate(fed.clients) if name in nodes}
 
 

@@ -91,7 +91,7 @@ def judge_folder(panel: Panel, folder: Path, federation: Federation, real: int |
         rows = pick(federation, made.spc, rng.key(real, "upper"))
         made = SyntheticSet(rows.x, rows.y, rows.low, rows.high, made.classes, "real rows")
         mark = f"{made.spc} real {real}"
-    kept = _read(folder / FILE)
+    kept = read_verdicts(folder / FILE)
     known = kept.setdefault(mark, {})
     before = len(known)
     try:
@@ -103,7 +103,7 @@ def judge_folder(panel: Panel, folder: Path, federation: Federation, real: int |
 
 def kept_verdicts(folder: Path) -> dict[str, float]:
     """What was found of the set that a run's folder holds now, by rows, classifier and seed; nothing where none was."""
-    return _read(folder / FILE).get(_mark(folder), {}) if (folder / SET).is_file() else {}
+    return read_verdicts(folder / FILE).get(_mark(folder), {}) if (folder / SET).is_file() else {}
 
 
 def _mark(folder: Path) -> str:
@@ -111,14 +111,16 @@ def _mark(folder: Path) -> str:
     return hashlib.sha256((folder / SET).read_bytes()).hexdigest()[:16]
 
 
-def _read(file: Path) -> dict[str, dict[str, float]]:
-    """What was found before; a damaged file counts as none."""
+def read_verdicts(file: Path) -> dict[str, dict[str, float]]:
+    """What was found before, by set and judge; a damaged file counts as none."""
     try:
         kept = json_of(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return {
+            str(mark): {str(judge): check.between(FILE, judge, value, 0, 1) for judge, value in found.items()}
+            for mark, found in kept.items()
+        }
+    except (OSError, ValueError, AttributeError):
         return {}
-    good = isinstance(kept, dict) and all(isinstance(one, dict) for one in kept.values())
-    return kept if good else {}
 
 
 def overall(found: Verdicts) -> float:

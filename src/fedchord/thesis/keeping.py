@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedchord.check import FedchordError, require
+from fedchord.check import FedchordError, fail, require
 from fedchord.experiments import reading, study
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.reading import Run
@@ -46,7 +46,7 @@ def keep_lines(name: str, places: Sequence[Path], folder: Path) -> tuple[list[Pa
     asked, file = studies.load(name), folder / f"{studies.load(name).name}.csv"
     found, problems = recognised(asked, places)
     heads = [*KNOWN, *asked.columns, *BESIDE]
-    kept = {tuple(line[head] for head in KNOWN): line for line in _read(file, heads)}
+    kept = {tuple(line[head] for head in KNOWN): line for line in read_lines(file, heads)}
     for job, run in found:
         line = _line(asked, job, run)
         kept[tuple(line[head] for head in KNOWN)] = line
@@ -90,14 +90,19 @@ def _line(asked: study.Study, job: Job, run: Run) -> dict[str, str]:
     return dict(zip((*KNOWN, *asked.columns, *BESIDE), [*cells, f"{kept['seconds']:.0f}"], strict=True))
 
 
-def _read(file: Path, heads: Sequence[str]) -> list[dict[str, str]]:
+def read_lines(file: Path, heads: Sequence[str]) -> list[dict[str, str]]:
     """The lines that are there."""
     if not file.is_file():
         return []
-    with file.open(encoding="utf-8", newline="") as stream:
-        reader = csv.DictReader(stream)
-        require(reader.fieldnames == list(heads), str(file), "has other columns than the study; put it aside first")
-        return list(reader)
+    try:
+        with file.open(encoding="utf-8", newline="") as stream:
+            first, *lines = list(csv.reader(stream)) or [[]]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        raise fail(str(file), "is damaged; put it aside first") from None
+    require(first == list(heads), str(file), "has other columns than the study; put it aside first")
+    for number, cells in enumerate(lines, 2):
+        require(len(cells) == len(heads), str(file), f"line {number} has {len(cells)} cells, not {len(heads)}")
+    return [dict(zip(heads, cells, strict=True)) for cells in lines]
 
 
 def _jobs(asked: study.Study) -> dict[str, Job]:

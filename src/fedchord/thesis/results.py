@@ -22,7 +22,7 @@ from fedchord.data import SOURCES, load
 from fedchord.experiments.config import INDIFFERENT, RunConfig
 from fedchord.experiments.reading import Run, read
 from fedchord.experiments.study import Job
-from fedchord.files import written
+from fedchord.files import write_text
 from fedchord.safe import json_of
 from fedchord.synthetic.panel import kept_verdicts
 
@@ -85,9 +85,7 @@ def keep(job: Job, study: str, metrics: Sequence[str], run: Path, folder: Path) 
         RunConfig.from_values(_plain(done.config)).fingerprint() == job.config.fingerprint(), str(run), "is another run"
     )
     place = folder / study / f"{job.folder}.json"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with written(place) as beside:
-        beside.write_text(_text(content(job, study, metrics, done)), encoding="utf-8")
+    write_text(place, _text(content(job, study, metrics, done)))
     return place
 
 

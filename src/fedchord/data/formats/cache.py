@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -26,15 +27,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedchord.check import FedchordError, fail, require
+from fedchord.check import FedchordError, Unwritten, fail, require
+from fedchord.files import made_folder, placed
 from fedchord.safe import json_of
 from fedchord.tensors import Tensors
+
+try:
+    import fcntl
+except ImportError:  # Windows has no flock; there a left over folder is told by its age
+    fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
 CHUNK = 256
 _LENGTH = 16
 _NAME = re.compile(r"[\w-]+-[0-9a-f]{16}|\.[\w-]+-[0-9a-f]{16}\..+")
-_PATIENCE = 86400.0  # after a day without a change nobody is making a cache any more
+_PATIENCE = 86400.0  # without locks: after a day without a change nobody is making a cache any more
+_HINT = "set FEDCHORD_CACHE to a folder with room that you can write"
 _TYPES = {
     "uint8": torch.uint8,
     "int8": torch.int8,
@@ -86,8 +94,9 @@ def cached(
         names = [str(_relative(root, path)) for path in inputs]
         _make(owner, folder, build, {"root": str(root.absolute()), "options": options, "inputs": names})
     except OSError as error:
-        hint = "set FEDCHORD_CACHE to a folder with room that you can write"
-        raise fail(owner, f"the cache {folder} cannot be written ({error.strerror or error}); {hint}") from None
+        raise fail(owner, f"the cache {folder} cannot be written ({error.strerror or error}); {_HINT}") from None
+    except Unwritten as error:
+        raise fail(owner, f"{error}; {_HINT}") from None
     found = _open(folder)
     if found is None:
         raise fail(owner, f"the cache {folder} is damaged; delete it and try again")
@@ -124,8 +133,13 @@ def _relative(root: Path, path: Path) -> Path:
 
 
 def _make(owner: str, folder: Path, build: Callable[[Writer], dict[str, Any]], made_from: dict[str, Any]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    made_folder(folder.parent)
+    with _locked(folder.parent):  # so that nobody takes the new folder for a left over one
+        for other in folder.parent.glob(f".{folder.name}.*"):
+            if _nobody(other):  # whoever made it was killed
+                shutil.rmtree(other, ignore_errors=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        held = _lock(beside, wait=True)
     try:
         writer = Writer(owner, beside)
         try:
@@ -136,15 +150,51 @@ def _make(owner: str, folder: Path, build: Callable[[Writer], dict[str, Any]], m
         meta = {"rows": writer.rows, "columns": writer.columns, "facts": facts}
         (beside / "inputs.json").write_text(json.dumps(made_from))
         (beside / "meta.json").write_text(json.dumps(meta))
-        if folder.exists() and _open(folder) is None:
-            shutil.rmtree(folder)
-        try:
-            beside.rename(folder)
-        except OSError:
-            if _open(folder) is None:  # else another process was first, and its cache is as good
-                raise
+        if _open(folder) is None:  # else another process was first, and its cache is as good
+            placed(beside, folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+        if held is not None:
+            os.close(held)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """A folder that is locked by the system, as soon as nobody else has it; the lock goes with the process."""
+    handle = _lock(folder, wait=True)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _lock(folder: Path, wait: bool) -> int | None:
+    """The open handle of a lock, None where there are no locks; without `wait` a BlockingIOError if it is taken."""
+    if fcntl is None:
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # a file system without locks
+        os.close(handle)
+        return None
+    return handle
+
+
+def _nobody(folder: Path) -> bool:
+    """Whether nobody is making this cache any more."""
+    try:
+        handle = _lock(folder, wait=False)
+        if handle is None:
+            return time.time() - folder.stat().st_mtime > _PATIENCE
+        os.close(handle)
+        return True
+    except OSError:  # somebody has it, or it is gone meanwhile
+        return False
 
 
 def _open(folder: Path) -> tuple[Tensors, dict[str, Any]] | None:
@@ -198,7 +248,7 @@ def clean(root: Path) -> list[Cache]:
 
 def _cache_state(root: Path, folder: Path) -> str:
     if folder.name.startswith("."):
-        return "left over" if time.time() - folder.stat().st_mtime > _PATIENCE else "being made"
+        return "left over" if _nobody(folder) else "being made"
     if _open(folder) is None:
         return "damaged"
     try:

@@ -5,6 +5,7 @@ Whatever is wrong with a file is a `ValueError` of one line, which a reader turn
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import zipfile
@@ -48,21 +49,40 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from None
 
 
+def array_of(content: bytes) -> NDArray[Any]:
+    """The array that the bytes of an .npy file hold."""
+    stream = io.BytesIO(content)
+    try:
+        _check_promise("", stream, len(content))
+        stream.seek(0)
+        found: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
+        return found
+    except ValueError:
+        raise
+    except Exception as error:  # a damaged header raises almost anything
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from None
+
+
 def _array(held: zipfile.ZipFile, name: str) -> NDArray[Any]:
     info = held.getinfo(name)
     with held.open(info) as stream:
-        shape, kind = _header(stream)
-        if kind.hasobject:
-            raise ValueError("it holds Python objects, which are never loaded")
-        if kind.itemsize == 0:
-            raise ValueError("it holds empty texts")
-        promised, there = math.prod(shape) * kind.itemsize, info.file_size - stream.tell()
-        if min(shape, default=0) < 0 or promised != there:
-            raise ValueError(f"array {name.removesuffix('.npy')} has {there} bytes, its header promises {promised}")
+        _check_promise(f"{name.removesuffix('.npy')} ", stream, info.file_size)
     with held.open(info) as stream:
         found: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
         stream.read(1)  # the end of the part, where its checksum is compared
         return found
+
+
+def _check_promise(name: str, stream: IO[bytes], size: int) -> None:
+    """Refuse an array whose header is not true of the bytes that follow it."""
+    shape, kind = _header(stream)
+    if kind.hasobject:
+        raise ValueError("it holds Python objects, which are never loaded")
+    if kind.itemsize == 0:
+        raise ValueError("it holds empty texts")
+    promised, there = math.prod(shape) * kind.itemsize, size - stream.tell()
+    if min(shape, default=0) < 0 or promised != there:
+        raise ValueError(f"array {name}has {there} bytes, its header promises {promised}")
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -20,10 +20,10 @@ from dataclasses import replace as with_changed
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from fedchord.check import FedchordError, fail, require
+from fedchord.check import FedchordError, Unwritten, fail, require
 from fedchord.data.official.facts import Download, Facts
 from fedchord.data.official.verify import OFFICIAL, REPACKED, state_of
-from fedchord.files import made_folder, renamed
+from fedchord.files import made_folder, placed, renamed
 from fedchord.safe import check_growth
 
 STAGE = ".downloads"
@@ -176,7 +176,10 @@ def place_file(owner: str, fetched: Path, place: Path) -> None:
 
 def place_archive(owner: str, archive: Path, item: Download, root: Path) -> None:
     """Unpack an archive beside its place, then exchange the folders."""
-    aside = Path(tempfile.mkdtemp(prefix=f".{owner}.", dir=made_folder(root)))
+    try:
+        aside = Path(tempfile.mkdtemp(prefix=f".{owner}.", dir=made_folder(root)))
+    except OSError as error:
+        raise Unwritten(f"{root} cannot be written ({error.strerror or error})") from None
     try:
         made, place = aside / "new", root / item.place
         try:
@@ -188,9 +191,7 @@ def place_archive(owner: str, archive: Path, item: Download, root: Path) -> None
         inner = made / item.top if item.top else made
         require(inner.is_dir(), owner, f"{archive.name} holds no folder {item.top}")
         made_folder(place.parent)
-        if place.exists():
-            place.rename(aside / "old")
-        inner.rename(place)
+        placed(inner, place)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -43,7 +43,7 @@ def vocabulary(root: Path, name: str = "reddit") -> dict[str, int]:
     """The number of each word."""
     source = SOURCES[name]
     file = _file(source, root)
-    return _count(source, root) if file is None else _stored(name, file)
+    return _count(source, root) if file is None else stored(name, file)
 
 
 def _load(name: str, root: Path) -> DataSet:
@@ -100,7 +100,7 @@ def _file(source: Source, root: Path) -> Path | None:
     return next((path for path in found if path.is_file()), None)
 
 
-def _stored(name: str, path: Path) -> dict[str, int]:
+def stored(name: str, path: Path) -> dict[str, int]:
     try:
         held = json_of(path.read_bytes())
     except (ValueError, RecursionError) as error:

@@ -13,6 +13,7 @@ from fedchord.check import fail, require
 from fedchord.data.features import Feature, encode, words_of
 from fedchord.data.federation import prepare
 from fedchord.data.formats.csv_file import read_csv
+from fedchord.data.formats.npz import read_arrays
 from fedchord.data.new_rows import stored
 from fedchord.export.standalone.shared import Asked, Told, counted
 
@@ -26,9 +27,8 @@ def read(path: Path, told: Told) -> Asked:
 def read_npz(path: Path, told: Told) -> Asked:
     """The array x of a file and, where it has one, the array client."""
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in ("x", "client") if name in found}
-    except Exception:
+        arrays = read_arrays(path, ("x", "client"))
+    except (OSError, ValueError):
         raise fail(str(path), "is not a readable .npz file of plain arrays") from None
     require("x" in arrays, str(path), "array x is missing")
     x = as_stored(str(path), arrays["x"], told)
