@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from fedchord.check import require
 from fedchord.experiments.parts import headline
@@ -106,3 +107,4 @@ def _named(axes: Axes, title: str, unit: str = "%, ") -> None:
     axes.set_title(title, fontsize=9)
     axes.set_xlabel(f"{unit}mean over clients", fontsize=9)
     axes.set_ylabel(f"{unit}worst tenth", fontsize=9)
+    axes.xaxis.set_major_locator(MaxNLocator(5))

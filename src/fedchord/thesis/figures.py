@@ -84,7 +84,7 @@ def _connectivity(cells: Cells) -> Drawing:
 MM, LM = "SuPerFed-MM", "SuPerFed-LM"
 SILO = ("Berka", "Berka leaking", "Heart")
 """The silos that are small: the others take hours, and weights of networks."""
-WEIGHTS = ("Uniform", "q=1", "step 2")
+WEIGHTS = ("Uniform", "q=1", "step 2", "AAggFF-D", "PropFair", "TERM", "FedMGDA")
 """The rules of the writers' study."""
 FIGURES: dict[str, Kind] = {
     "lambda": Kind(
@@ -168,7 +168,7 @@ FIGURES: dict[str, Kind] = {
         ("AAggFF-D", "SpeechCommands"),
     ),
     "tradeoff": Kind(
-        "worst tenth against mean over 500 writers, for uniform weights, q-FedAvg and AAggFF-A, before and after the "
+        "worst tenth against mean over 500 writers, for uniform weights and six fair rules, before and after the "
         "personal step",
         "writers_average",
         "about 1 hour",
@@ -284,7 +284,9 @@ def caption(plan: Plan) -> str:
 
 def _shared(jobs: Iterable[Job], key: str) -> str:
     values = [job.config.values().get(key) for job in jobs]
-    return "/".join(dict.fromkeys(str(value) for value in values if value is not None))
+    texts = list(dict.fromkeys(str(value) for value in values if value is not None))
+    in_line = key == "seed" and len(texts) > 2 and texts == [str(int(texts[0]) + place) for place in range(len(texts))]
+    return f"{texts[0]} to {texts[-1]}" if in_line else "/".join(texts)
 
 
 def again(name: str, made: Made, pairs: Sequence[str], out: Path | None, to: Path | None, only: Sequence[str]) -> str:
