@@ -422,11 +422,11 @@ def test_divergence_stops_the_run_and_names_the_round():
     model = Task(Broken, inputs=digits().inputs)
     algorithm = catalog.build("fedevg", {"iterations": 2, "lr": 10.0, "grad_clip": 0.0})
     done = 0
-    with pytest.raises(FedchordError, match=r"diverged in round \d+; the last good set is that of round") as caught:
+    with pytest.raises(FedchordError, match=r"round \d+: only 0 of 4 updates can be used.*try a lower lr") as caught:
         for result in simulate(algorithm, model, digits(), rounds=30, executor="serial"):
             done = result.round
             assert torch.isfinite(result.state.broadcast["x"]).all()
-    assert f"in round {done + 1};" in str(caught.value)
+    assert f"round {done + 1}:" in str(caught.value)
 
 
 @pytest.mark.parametrize("sides", [(3, 5), (5, 3)])

@@ -138,6 +138,7 @@ class Run:
                 self._lines = lines
                 self._read(state, memory)
                 return
+            parts.work.rehearse(state, parts.config.plan())
             self._shown.begin(parts.algorithm.title, parts.config.rounds, state.round)
             self._loggers.open(lambda: self._facts(state.round))
             yield from self._rounds(state, memory, lines, asked)
@@ -191,7 +192,6 @@ class Run:
         self, state: ServerState, memory: ClientMemory, logged: list[Line], asked: Callable[[], bool]
     ) -> Iterator[Round]:
         parts, plan = self.parts, self.parts.config.plan()
-        parts.work.rehearse(state, plan)
         pool = parts.staffed(state, self._say)
         last: Round | None = None
         try:
