@@ -6,6 +6,7 @@ knows, the nearest one.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -278,7 +279,7 @@ def _rows(table: TomlTable) -> dict[str, Any]:
     """The keys of a run's data; a file or folder of one's own is looked for beside the file."""
     name = table.word("data")
     beside = table.path.parent / Path(name).expanduser()
-    own = own_data.is_own(name) or beside.is_dir()
+    own = own_data.is_own(name) or os.path.isdir(beside)  # also of a name that no system takes
     found: dict[str, Any] = {"data": str(beside) if own else name}
     for key, value in flatten(table.values).items():
         if key in DATA_KEYS:

@@ -211,7 +211,7 @@ def _open(folder: Path) -> tuple[Tensors, dict[str, Any]] | None:
             tensors[name] = torch.from_file(str(file), shared=False, size=size, dtype=_TYPES[kind["dtype"]]).reshape(
                 shape
             )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RuntimeError):
         return None
     return tensors, facts
 

@@ -36,7 +36,10 @@ def read_idx(owner: str, path: Path, kind: int, axes: int) -> Tensor:
     shape = [int(length) for length in np.frombuffer(data, ">u4", axes, 4)]
     size = start + math.prod(shape) * _TYPES[kind].itemsize
     require(len(data) == size, owner, f"{path} is damaged: it holds {len(data)} bytes, its header promises {size}")
-    numbers = np.frombuffer(data, _TYPES[kind], offset=start).reshape(shape)
+    try:
+        numbers = np.frombuffer(data, _TYPES[kind], offset=start).reshape(shape)
+    except ValueError:  # no rows, of more numbers than an array can have
+        raise fail(owner, f"{path} is damaged: it has rows of {' x '.join(map(str, shape[1:]))}") from None
     return torch.from_numpy(numbers.astype(_TYPES[kind].newbyteorder("=")))
 
 
