@@ -34,8 +34,7 @@ def refused(algorithm: Algorithm, level: str) -> str:
     if LOSS in mixing.needs:
         return "weights follow losses, which are means over rows that are not hidden; use mixing=uniform or by-size"
     if isinstance(client, SamplesRule):
-        own = getattr(client, "hides_rows", False)
-        return "" if own else "what it sends is no sum of one term for each row; privacy=clients hides whole clients"
+        return client.unhidden
     if not client.gradients or type(client).loss is not ClientRule.loss:
         return "its objective is a function of the mean loss of a batch, so that rows have no gradients of their own"
     return ""

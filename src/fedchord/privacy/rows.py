@@ -90,7 +90,10 @@ def course_of(
     rule: Any, privacy: Privacy, task: Task, sizes: Sequence[int], training: Training, infos: Sequence[RoundInfo]
 ) -> Course:
     """The course of a run: a client's phases, round by round."""
-    privacy.doubt(min(sizes), "rows")
+    privacy.doubt(min(size for size in sizes if size), "rows")
+    if not rule.gradients:  # it reads every row once a round
+        once = tuple(range(1, len(infos) + 1))
+        return Course(tuple(sizes), 0, (once,) * len(sizes), privacy.delta, 1, privacy.noise, privacy.epsilon)
     batch, known = training.batch, dict[int, tuple[int, ...]]()
     for size in set(sizes):
         total, sums = 0, []
@@ -115,6 +118,14 @@ class Hiding:
     clip: float
     course: Course = field(repr=False)
     secret: bytes = field(default=b"", repr=False)
+
+    def drawn(self, key: int, what: str, shape: tuple[int, ...]) -> Tensor:
+        """Standard normal numbers for a step, which its key tells, and what they are for."""
+        if self.secret:
+            return draws.secret(self.secret, key, what, shape=shape)
+        folded = rng.fold(rng.fold(key, draws.HIDING), int.from_bytes(what.encode(), "little") % (1 << 63))
+        assert isinstance(folded, int)
+        return draws.keyed(folded, shape)
 
 
 @final
@@ -170,12 +181,11 @@ class RowTask(Task):
         return found
 
     def _drawn(self, theta: Tensor, key: int) -> Tensor:
-        if not self.hiding.secret:
-            folded = rng.fold(key, draws.HIDING)
-            assert isinstance(folded, int)
-            return draws.keyed(folded, tuple(theta.shape))
-        mark = hashlib.sha256(theta.detach().cpu().numpy().tobytes()).hexdigest()
-        return draws.secret(self.hiding.secret, "gradient", key, mark, shape=tuple(theta.shape))
+        """Noise for a step; by a secret it depends on the point too, since a server may ask again at another."""
+        bits = theta.detach().cpu().numpy().tobytes() if self.hiding.secret else b""
+        return self.hiding.drawn(
+            key, f"gradient {hashlib.sha256(bits).hexdigest()}" if bits else "gradient", tuple(theta.shape)
+        )
 
     def grad_parts(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> list[Tensor]:
         return list(self.layout.views(self.grad(theta, buffers, batch, key)[0]).values())

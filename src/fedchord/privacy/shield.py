@@ -12,7 +12,7 @@ from fedchord.check import require
 from fedchord.core.local import Guard
 from fedchord.core.records import Log
 from fedchord.core.round import Plan, round_info
-from fedchord.core.rules import Algorithm, Upload, Visit
+from fedchord.core.rules import Algorithm, SamplesRule, Upload, Visit
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.privacy.accounting import WORDS
@@ -65,6 +65,8 @@ def shield(
         course = course_of(algorithm.client, privacy, task, sizes.tolist(), used, infos)
         hiding = Hiding(privacy.clip, course, secret)
         metered = replace(algorithm, mixing=Metered(algorithm.mixing, course))
+        if isinstance(algorithm.client, SamplesRule):  # it hides rows itself, and reads each once
+            return Shield(replace(metered, client=algorithm.client.hiding(hiding)), task, (Unlogged(),))
         return Shield(metered, RowTask(task, hiding), (Unlogged(),), hiding)
     hidden = protected(algorithm, privacy, clients, cohort, plan.rounds, secret)
     return Shield(hidden, task, (Clip(privacy.clip, told=False),))
