@@ -37,15 +37,15 @@ def test_scores_that_tell_nothing_show_nothing_and_those_that_tell_all_show_much
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
 @pytest.mark.parametrize("cohort", [6, 3])
 def test_the_claim_of_a_run_is_not_disproved_and_is_when_the_noise_is_off(sampling, cohort):
-    settings = {"clients": 6, "cohort": cohort, "rounds": 2, "games": 300}
-    true = audit_clients(catalog.build("uniform"), TASK, Privacy(noise=2.0, sampling=sampling), **settings)
+    settings = {"clients": 6, "cohort": cohort, "rounds": 1, "games": 160}
+    true = audit_clients(catalog.build("uniform"), TASK, Privacy(noise=1.5, sampling=sampling), **settings)
     assert true.holds and 0.5 < true.right < 0.95
     none = audit_clients(catalog.build("uniform"), TASK, Privacy(noise=1e-6, sampling=sampling), **settings)
     if cohort == 6:
-        assert none.lower > 3.5 and none.right == 1.0  # with 150 games to look at, 3.66 is the most that can be shown
+        assert none.lower > 2.9 and none.right == 1.0  # with 80 games to look at, 3.0 is the most that can be shown
 
 
 def test_a_claim_that_forgets_that_a_replaced_client_moves_a_sum_by_two_clips_is_disproved():
-    settings = {"clients": 2, "cohort": 2, "rounds": 12, "games": 300}
-    found = audit_clients(catalog.build("uniform"), TASK, Privacy(noise=2.0, delta=0.1), **settings)
-    assert spent(2.0, 12, 0.1) < found.lower < found.claimed == pytest.approx(spent(1.0, 12, 0.1))
+    settings = {"clients": 2, "cohort": 2, "rounds": 3, "games": 300}
+    found = audit_clients(catalog.build("uniform"), TASK, Privacy(noise=1.0, delta=0.1), **settings)
+    assert spent(1.0, 3, 0.1) < found.lower < found.claimed == pytest.approx(spent(0.5, 3, 0.1))

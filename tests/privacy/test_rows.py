@@ -103,7 +103,7 @@ def test_rows_are_drawn_independently_with_the_same_chance():
 def shielded(method: str, federation, privacy: Privacy, batch: int = 4, **more) -> Work:
     task, plan = Task(lambda: TwoNN(inputs=6, hidden=5, classes=3)), Plan(4, 2, seed=1)
     training = Training(batch=batch, lr=0.1)
-    hidden = shield(catalog.build(method, more), privacy, task, federation.train.sizes, plan, training)
+    hidden = shield(catalog.build(method, more), privacy, task, federation, plan, training)
     parts = (hidden.guards, False, hidden.hiding)
     return Work.of(hidden.algorithm, hidden.task, federation, training, 1, "cpu", *parts)
 

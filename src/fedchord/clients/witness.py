@@ -112,7 +112,7 @@ class Witness(SamplesRule):
         task, inputs = visit.task, moving.described(visit.task)
         drawn = [self._network(visit, network) for network in range(self.networks)]
         trained = {name: torch.stack([one[name] for one in drawn]) for name in ("theta", "buffers")}
-        width = self._phi(trained, visit, 0, inputs.from_unit(visit.shared["x"][0, :1])).shape[1]
+        width = self.phi(trained, visit, 0, inputs.from_unit(visit.shared["x"][0, :1])).shape[1]
         sums = torch.zeros(self.networks, inputs.classes, width, device=task.device)
         counts = torch.zeros(inputs.classes, device=task.device)
         return trained | {"sums": sums, "counts": counts, "begun": torch.zeros(())}
@@ -128,7 +128,7 @@ class Witness(SamplesRule):
         classes = torch.arange(len(trained["counts"]), device=visit.task.device)
         member = (batch["y"] == classes[:, None]).to(torch.float32) * batch.get("live", torch.ones(()))
         with torch.no_grad():
-            found = [member @ self._phi(trained, visit, k, batch["x"]) for k in range(self.networks)]
+            found = [member @ self.phi(trained, visit, k, batch["x"]) for k in range(self.networks)]
         if self.hidden is not None and not trained["begun"]:
             trained = trained | self._noise(trained, self.hidden, key)
         sums, counts = trained["sums"] + torch.stack(found), trained["counts"] + member.sum(1)
@@ -167,13 +167,13 @@ class Witness(SamplesRule):
         inputs = moving.described(visit.task)
 
         def phi(samples: Tensors) -> Tensor:
-            return self._phi(trained, visit, network, inputs.from_unit(samples["u"].flatten(0, 1)))
+            return self.phi(trained, visit, network, inputs.from_unit(samples["u"].flatten(0, 1)))
 
         value, pull = visit.task.pullback(phi, {"u": x})
         witness = means - value.unflatten(0, x.shape[:2]).mean(1)
         return pull(-witness.repeat_interleave(x.shape[1], 0))["u"], witness.square().sum(1)
 
-    def _phi(self, trained: Tensors, visit: Visit, network: int, x: Tensor) -> Tensor:
+    def phi(self, trained: Tensors, visit: Visit, network: int, x: Tensor) -> Tensor:
         """The features of rows, varied as the round says."""
         shown = self._varied(x, rng.fold(self._key(visit, network), 1))
         found = visit.task.features(trained["theta"][network], trained["buffers"][network], {"x": shown})
