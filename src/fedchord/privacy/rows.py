@@ -161,6 +161,8 @@ class RowTask(Task):
 
     def _clipped(self, theta: Tensor, buffers: Tensor, batch: Batch, key: int) -> Tensor:
         """The sum of the rows' clipped gradients."""
+        if self._plain.dense is not None:
+            return self._plain.dense.clipped(theta, batch["x"], batch["y"], self.hiding.clip)
         total = torch.zeros_like(theta)
         for first in range(0, len(batch["y"]), CHUNK):
             part = {name: column[first : first + CHUNK] for name, column in batch.items()}
