@@ -79,11 +79,9 @@ class Witness(SamplesRule):
         for name in ("zoom", "shift"):
             check.below("Witness", name, getattr(self, name), 1)
 
-    @property
     def unhidden(self) -> str:
-        return "its batches are no Poisson sample: set method.iterations=0, by which every row is read once" * bool(
-            self.iterations
-        )
+        told = "its batches are no Poisson sample: set method.iterations=0, by which every row is read once"
+        return told if self.iterations else ""
 
     def hiding(self, how: Hiding) -> Witness:
         """The rule with rows hidden."""

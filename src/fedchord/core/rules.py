@@ -167,10 +167,9 @@ class SamplesRule(ClientRule):
         """Options of the model that this rule switches on, where the model has them (activation, spectral)."""
         return {}
 
-    @property
     def unhidden(self) -> str:
         """Why single rows cannot be hidden in what it sends, in words; "" where they can, by `hiding(how)`, which gives
-        the rule that does so. A class variable will do."""
+        the rule that does so."""
         return "what it sends is no sum of one term for each row; privacy=clients hides whole clients"
 
     def hiding(self, how: Any) -> SamplesRule:

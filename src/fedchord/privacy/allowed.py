@@ -40,7 +40,7 @@ def refused(algorithm: Algorithm, level: str) -> str:
     if LOSS in mixing.needs:
         return "weights follow losses, which are means over rows that are not hidden; use mixing=uniform or by-size"
     if isinstance(client, SamplesRule):
-        return client.unhidden
+        return client.unhidden()
     if not client.gradients or type(client).loss is not ClientRule.loss:
         return "its objective is a function of the mean loss of a batch, so that rows have no gradients of their own"
     return ""
@@ -99,8 +99,6 @@ def summed(algorithm: Algorithm) -> str:
     mixing = algorithm.mixing
     if not algorithm.client.sends:
         return "nothing is sent"
-    if combine := getattr(algorithm, "combine", None):
-        return f"no: {type(combine).__name__} looks at single updates"
     if other := set(mixing.needs) - {LOSS}:
         return f"no: {type(mixing).__name__} needs the {' and '.join(sorted(other))} of single updates"
     return "two phases" if mixing.needs else "one phase"
