@@ -75,7 +75,7 @@ class Course:
         return [self._cost(self.noise, size, steps[-1]) for size, steps in zip(self.sizes, self.steps, strict=True)]
 
     def _worst(self, noise: float, round: int) -> float:
-        kinds = {(size, steps[round]) for size, steps in zip(self.sizes, self.steps, strict=True)}
+        kinds = {(size, _upto(steps, round)) for size, steps in zip(self.sizes, self.steps, strict=True)}
         return max(self._cost(noise, *kind) for kind in kinds)
 
     def _cost(self, noise: float, size: int, steps: int) -> float:
@@ -84,6 +84,11 @@ class Course:
             return 0.0
         draw = Draw(POISSON, min(self.batch or size, size), size)
         return epsilon(draw, noise / self.gradients**0.5, steps, self.delta)
+
+
+def _upto(steps: tuple[int, ...], round: int) -> int:
+    """The steps up to a round (from 0; -1: all); beyond the plan, as where a longer run is tried, in proportion."""
+    return steps[round] if round < len(steps) else -(-steps[-1] * (round + 1) // len(steps))
 
 
 def course_of(
