@@ -44,6 +44,29 @@ run choose=rows method=fedavg-ft -> choose: choose must be one of lambda, epochs
 run choose=lambda -> choose: is for methods with two ends (fedavg-ft, apfl, ditto, superfed-mm, ...), got fedavg
 run choose=both method=ditto -> choose: both is for methods that train before use (fedavg-ft,
 run choose.held=0.2 -> run: choose.held is given, but choose is not
+run privacy=rooms privacy.noise=1 -> privacy: privacy must be one of clients, rows, got 'rooms'
+run privacy=clients -> privacy: give privacy.epsilon, or privacy.noise (a multiple of the clip), got neither
+run privacy=clients privacy.epsilon=1 privacy.noise=1 -> privacy: give privacy.epsilon, or privacy.noise
+run privacy=clients privacy.epsilon=0 method=uniform -> privacy: privacy.epsilon must be above 0, got 0.0
+run privacy=clients privacy.epsilon=-1 method=uniform -> privacy: privacy.epsilon must be above 0, got -1.0
+run privacy=clients privacy.noise=-1 method=uniform -> privacy: privacy.noise must be at least 0, got -1.0
+run privacy=clients privacy.epsilon=8 privacy.delta=1 method=uniform -> privacy: privacy.delta must be above 0 and
+run privacy=clients privacy.epsilon=8 privacy.clip=0 method=uniform -> privacy: privacy.clip must be above 0, got 0.0
+run privacy=clients privacy.epsilon=8 privacy.sampling=x method=uniform -> privacy: privacy.sampling must be one of
+run privacy.epsilon=8 -> run: privacy.epsilon is given, but privacy is not (clients or rows)
+run privacy=clients privacy.epsilon=8 -> privacy: fedavg cannot be private: weights follow the sizes of clients
+run privacy=clients privacy.epsilon=8 method=q-fedavg -> privacy: q-fedavg cannot be private: weights follow losses
+run privacy=clients privacy.epsilon=8 method=local -> privacy: local cannot be private: sends nothing, so there is
+run privacy=rows privacy.epsilon=8 method=fedevg -> privacy: fedevg cannot be private: what it sends is no sum of
+run privacy=rows privacy.epsilon=8 method=propfair-loss -> privacy: propfair-loss cannot be private: its objective
+run privacy=rows privacy.epsilon=8 class_weights=true -> privacy: class_weights follow how many rows of a class
+run privacy=clients privacy.noise=1 method=uniform central=true -> privacy: central has all rows in one place
+run privacy=clients privacy.noise=1 method=fedavg-ft mixing=uniform choose=both -> privacy: choose adds up losses
+run privacy=clients privacy.noise=1 method=uniform bound=median -> privacy: bound=median follows the lengths of all
+privacy list fedpox -> unknown method 'fedpox'; did you mean 'fedprox'?
+privacy audit -> privacy: give privacy.epsilon, or privacy.noise (a multiple of the clip), got neither
+privacy audit privacy.noise=1 --games 3 -> audit: games must be a whole number of at least 20, got 3
+privacy reconstruct method=fedavg -> reconstruct: is for fedevg-witness, got Plain
 run choose=lambda method=ditto choose.held=1 -> run: choose.held must lie between 0 and 1, got 1.0
 run choose=epochs method=fedavg-ft choose.epochs=1,x -> run: choose.epochs must be numbers
 run choose=epochs method=fedavg-ft choose.epochs=1.5 -> run: choose.epochs must be a whole number

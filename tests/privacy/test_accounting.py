@@ -108,4 +108,4 @@ def test_a_budget_is_spent_step_by_step():
 def test_without_the_library_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setattr(accounting, "find_spec", lambda name: None)
     with pytest.raises(FedchordError, match=r"privacy: needs the library dp-accounting: pip install 'fedchord\[pr"):
-        epsilon(Draw(POISSON, 3, 31), 1.37, 2, DELTA)
+        epsilon(Draw(POISSON, 3, 31), 1.37, 2, DELTA)  # asked for by nobody before

@@ -192,6 +192,29 @@ def test_nodes_and_simulator_end_with_the_same_bits_in_bad_weather(method, tmp_p
     assert_same_state(served.fitted.state, last.state)
 
 
+def test_a_server_over_a_network_draws_cohorts_and_noise_by_its_secret(tmp_path):
+    plan = plan_of("fedavg", mixing="uniform", privacy="clients", privacy__noise=0.0, privacy__clip=0.3, rounds=6)
+    cohorts = []
+    for number, secret in enumerate((b"", b"one", b"one", b"two")):
+        run = serve(plan, direct(plan, tmp_path / str(number)), service=QUICK, secret=secret)
+        cohorts.append([done.cohort for done in run])
+    assert cohorts[1] == cohorts[2] and len({tuple(one) for one in cohorts}) == 3
+
+
+def test_over_a_network_chance_may_draw_nobody_too(tmp_path):
+    plan = plan_of(
+        "fedavg",
+        mixing="uniform",
+        privacy="clients",
+        privacy__noise=1.0,
+        privacy__sampling="poisson",
+        cohort=1,
+        rounds=6,
+    )
+    rounds = list(serve(plan, direct(plan, tmp_path), service=QUICK))
+    assert any(not done.cohort for done in rounds) and any(done.cohort for done in rounds)
+
+
 def test_two_phases_end_alike(tmp_path):
     plan = plan_of("fedavg", mixing="uniform", privacy="clients", privacy__noise=1.5, privacy__clip=0.3)
     one, two = (

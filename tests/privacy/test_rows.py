@@ -18,6 +18,7 @@ from torch import nn
 from fedchord import Task, Training, catalog, rng, simulate
 from fedchord.check import FedchordError
 from fedchord.clients.apfl import Apfl
+from fedchord.core.objective import BINARY, CLASSIFICATION
 from fedchord.core.records import Phase, RoundInfo, Visit
 from fedchord.core.round import Plan, round_info
 from fedchord.data.alone import alone
@@ -59,7 +60,7 @@ def test_gradients_are_those_of_opacus_clipped_row_by_row_and_summed(clip):
     theta = task.init(0)["theta"]
     batch = {"x": x, "y": y, PLANNED: torch.tensor(4.0)}
     found, _ = task.grad(theta, torch.zeros(0), batch, 1)
-    plain = Task(module)  # before opacus hooks into the module
+    whole = Task(module).grad(theta, torch.zeros(0), {"x": x, "y": y}, 1)[0]
     wrapped = GradSampleModule(module, loss_reduction="sum")
     F.cross_entropy(wrapped(x.clone().requires_grad_()), y, reduction="sum").backward()
     each = torch.cat([p.grad_sample.flatten(1) for p in wrapped.parameters()], 1)
@@ -67,8 +68,23 @@ def test_gradients_are_those_of_opacus_clipped_row_by_row_and_summed(clip):
     assert torch.allclose(found, by_hand, atol=1e-5)
     assert (each.norm(dim=1) > 0.7).any()
     if clip > 1:  # nothing is clipped: the gradient of the sum
-        whole = plain.grad(theta, torch.zeros(0), {"x": x, "y": y}, 1)[0]
         assert torch.allclose(found, whole * 9 / 4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", [TwoNN(inputs=5, hidden=7, classes=3), nn.Sequential(nn.Flatten(), nn.Linear(5, 1))])
+def test_stacks_of_linear_layers_have_the_same_gradients_without_writing_them_down(model):
+    binary = model[-1].out_features == 1
+    plain = Task(model, BINARY if binary else CLASSIFICATION)
+    assert plain.dense is not None
+    other = Task(model, plain.objective, dense=False)
+    x, y = torch.randn(300, 5), torch.randint(0, 2 if binary else 3, (300,))
+    batch = {"x": x, "y": y, PLANNED: torch.tensor(4.0)}
+    theta = plain.init(0)["theta"]
+    for clip in (0.3, 1e6):
+        fast, slow = (
+            RowTask(task, hiding(clip=clip)).grad(theta, torch.zeros(0), batch, 1)[0] for task in (plain, other)
+        )
+        assert torch.allclose(fast, slow, atol=1e-4)
 
 
 def test_noise_has_the_std_of_the_clip_over_the_planned_batch_also_without_rows():
@@ -103,7 +119,7 @@ def test_rows_are_drawn_independently_with_the_same_chance():
 def shielded(method: str, federation, privacy: Privacy, batch: int = 4, **more) -> Work:
     task, plan = Task(lambda: TwoNN(inputs=6, hidden=5, classes=3)), Plan(4, 2, seed=1)
     training = Training(batch=batch, lr=0.1)
-    hidden = shield(catalog.build(method, more), privacy, task, federation.train.sizes, plan, training)
+    hidden = shield(catalog.build(method, more), privacy, task, federation, plan, training)
     parts = (hidden.guards, False, hidden.hiding)
     return Work.of(hidden.algorithm, hidden.task, federation, training, 1, "cpu", *parts)
 

@@ -12,7 +12,7 @@ import typer
 
 from fedchord import __version__
 from fedchord.check import FedchordError, FedchordWarning, require
-from fedchord.cli import data, deploy, new, study, synth, thesis
+from fedchord.cli import data, deploy, new, privacy, study, synth, thesis
 from fedchord.cli.advise import advise
 from fedchord.cli.compare import compare
 from fedchord.cli.export import export
@@ -181,5 +181,5 @@ app.command()(figure)
 app.command(context_settings=SETTINGS)(rehearse)
 app.command()(serve)
 app.command()(join)
-for group in (new, data, study, synth, thesis, deploy):
+for group in (new, data, study, synth, privacy, thesis, deploy):
     group.register(app)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
 import torch
@@ -17,6 +18,7 @@ from fedchord.core.objective import Batch
 from fedchord.core.rules import Log, Phase, SamplesRule, Upload, Visit
 from fedchord.core.task import Task
 from fedchord.core.training import LocalOptimiser, Training
+from fedchord.privacy.rows import Hiding
 from fedchord.tensors import Tensors
 
 FEATURES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -47,7 +49,13 @@ class Witness(SamplesRule):
     A visit reads `iterations` batches of `batch` rows (0: every row once). `networks` are drawn in a round, and their
     gradients averaged. `match="squares"` adds the squares of the features. Pictures are turned by up to `turn` degrees,
     scaled by up to 1 +- `zoom` and moved by up to `shift` of their side before a network sees them, real and synthetic
-    ones alike, by one draw for each network.
+    ones alike, by one draw for each network. Of a class with fewer than `min_rows` rows nothing is sent: the mean of
+    one row is that row.
+
+    With rows hidden (`hiding`), the norm of a row's features, all networks together, is at most C, real and synthetic
+    ones alike. Sums and counts begin with noise of std sqrt(2) z C and sqrt(2) z, so that both together are the
+    Gaussian mechanism of noise z, and the rest follows from them: it costs nothing. Classes whose noised count is below
+    4 of its stds are not sent either.
     """
 
     sends: ClassVar[Mapping[str, str]] = {"num": "mix", "den": "mix"}
@@ -60,14 +68,26 @@ class Witness(SamplesRule):
     turn: float = 0.0
     zoom: float = 0.0
     shift: float = 0.1
+    min_rows: int = 0
+    hidden: Hiding | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, low in {"spc": 1, "iterations": 0, "batch": 1, "networks": 1}.items():
+        for name, low in {"spc": 1, "iterations": 0, "batch": 1, "networks": 1, "min_rows": 0}.items():
             check.whole("Witness", name, getattr(self, name), low)
         check.one_of("Witness", "match", self.match, FEATURES)
         check.between("Witness", "turn", self.turn, 0, 180)
         for name in ("zoom", "shift"):
             check.below("Witness", name, getattr(self, name), 1)
+
+    def unhidden(self) -> str:
+        told = "its batches are no Poisson sample: set method.iterations=0, by which every row is read once"
+        return told if self.iterations else ""
+
+    def hiding(self, how: Hiding) -> Witness:
+        """The rule with rows hidden."""
+        twin = copy.copy(self)
+        object.__setattr__(twin, "hidden", how)
+        return twin
 
     def local(self, training: Training) -> Training:
         return replace(training, optimiser="sgd", momentum=0.0, clip=0.0, batch=self.batch)
@@ -90,9 +110,10 @@ class Witness(SamplesRule):
         task, inputs = visit.task, moving.described(visit.task)
         drawn = [self._network(visit, network) for network in range(self.networks)]
         trained = {name: torch.stack([one[name] for one in drawn]) for name in ("theta", "buffers")}
-        width = self._phi(trained, visit, 0, inputs.from_unit(visit.shared["x"][0, :1])).shape[1]
+        width = self.phi(trained, visit, 0, inputs.from_unit(visit.shared["x"][0, :1])).shape[1]
         sums = torch.zeros(self.networks, inputs.classes, width, device=task.device)
-        return trained | {"sums": sums, "counts": torch.zeros(inputs.classes, device=task.device)}
+        counts = torch.zeros(inputs.classes, device=task.device)
+        return trained | {"sums": sums, "counts": counts, "begun": torch.zeros(())}
 
     def received(self, visit: Visit) -> Tensors:
         """The first of the round's networks; none is received."""
@@ -105,12 +126,22 @@ class Witness(SamplesRule):
         classes = torch.arange(len(trained["counts"]), device=visit.task.device)
         member = (batch["y"] == classes[:, None]).to(torch.float32) * batch.get("live", torch.ones(()))
         with torch.no_grad():
-            found = [member @ self._phi(trained, visit, k, batch["x"]) for k in range(self.networks)]
+            found = [member @ self.phi(trained, visit, k, batch["x"]) for k in range(self.networks)]
+        if self.hidden is not None and not trained["begun"]:
+            trained = trained | self._noise(trained, self.hidden, key)
         sums, counts = trained["sums"] + torch.stack(found), trained["counts"] + member.sum(1)
-        return trained | {"sums": sums, "counts": counts}, memory
+        return trained | {"sums": sums, "counts": counts, "begun": torch.ones(())}, memory
+
+    def _noise(self, trained: Tensors, hidden: Hiding, key: rng.Key) -> Tensors:
+        """What sums and counts begin with where rows are hidden."""
+        assert isinstance(key, int)
+        std = {"sums": math.sqrt(2) * hidden.course.noise * hidden.clip, "counts": math.sqrt(2) * hidden.course.noise}
+        drawn = {name: hidden.drawn(key, name, tuple(trained[name].shape)) for name in std}
+        return {name: trained[name] + (std[name] * drawn[name]).to(trained[name]) for name in std}
 
     def finish(self, trained: Tensors, visit: Visit) -> tuple[Upload, Tensors]:
         x, counts = visit.shared["x"], trained["counts"]
+        total, counts = counts.clamp_min(0).sum().clamp_min(1), torch.where(counts >= self._least, counts, 0.0)
         means = trained["sums"] / counts.clamp_min(1)[:, None]
         held = visit.task.some(counts > 0)  # of other classes nothing is sent
         slope, apart = torch.zeros_like(x), torch.zeros_like(counts)
@@ -118,28 +149,37 @@ class Witness(SamplesRule):
             pulled, square = self._slope(trained, visit, network, x[held], means[network][held])
             slope[held] += pulled / self.networks
             apart[held] += square / self.networks
-        weight = counts / counts.sum().clamp_min(1)
+        weight = counts / total
         num = slope * weight.reshape(-1, *[1] * (x.ndim - 1))
         log = Log(means={"discrepancy": (weight * apart).sum()})
         return Upload(mix={"num": num, "den": weight[:, None].expand(x.shape[:2])}, log=log), {}
+
+    @property
+    def _least(self) -> float:
+        """The fewest rows of a class that is sent."""
+        noise = 0.0 if self.hidden is None else 4 * math.sqrt(2) * self.hidden.course.noise
+        return max(self.min_rows, noise)
 
     def _slope(self, trained: Tensors, visit: Visit, network: int, x: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
         """The gradient of the energies at the samples of some classes, and ||mu - nu||^2 of each class."""
         inputs = moving.described(visit.task)
 
         def phi(samples: Tensors) -> Tensor:
-            return self._phi(trained, visit, network, inputs.from_unit(samples["u"].flatten(0, 1)))
+            return self.phi(trained, visit, network, inputs.from_unit(samples["u"].flatten(0, 1)))
 
         value, pull = visit.task.pullback(phi, {"u": x})
         witness = means - value.unflatten(0, x.shape[:2]).mean(1)
         return pull(-witness.repeat_interleave(x.shape[1], 0))["u"], witness.square().sum(1)
 
-    def _phi(self, trained: Tensors, visit: Visit, network: int, x: Tensor) -> Tensor:
+    def phi(self, trained: Tensors, visit: Visit, network: int, x: Tensor) -> Tensor:
         """The features of rows, varied as the round says."""
         shown = self._varied(x, rng.fold(self._key(visit, network), 1))
-        return FEATURES[self.match](
-            visit.task.features(trained["theta"][network], trained["buffers"][network], {"x": shown})
-        )
+        found = visit.task.features(trained["theta"][network], trained["buffers"][network], {"x": shown})
+        phi = FEATURES[self.match](found)
+        if self.hidden is None:
+            return phi
+        most = self.hidden.clip / math.sqrt(self.networks)
+        return phi * (most / torch.linalg.vector_norm(phi, dim=1, keepdim=True).clamp_min(most))
 
     def _varied(self, x: Tensor, key: rng.Key) -> Tensor:
         """Pictures turned, scaled and moved, all alike; other rows as they are."""

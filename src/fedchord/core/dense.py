@@ -133,6 +133,35 @@ class Dense:
             if index:
                 error = torch.ops.aten.threshold_backward(error.mm(layers[index][0]), inputs[index], 0)
 
+    def clipped(self, theta: Tensor, x: Tensor, y: Tensor, clip: float) -> Tensor:
+        """The sum over rows of their own gradients g_i min(1, clip / ||g_i||), none of which is written down.
+
+        ||g_i||^2 = sum_l ||D_l,i||^2 (||h_{l-1},i||^2 + 1), the 1 for a bias, with D of each row's own loss.
+        """
+        out, n = torch.zeros_like(theta), len(y)
+        if not n:
+            return out
+        layers, slopes = self._named(theta), self._named(out)
+        inputs = [x.flatten(1)]
+        for _, weight, bias in layers[:-1]:
+            inputs.append(_affine(inputs[-1], weight, bias).relu())
+        scores = _affine(inputs[-1], *layers[-1][1:])
+        if self._binary:
+            errors = [scores.sigmoid() - y[:, None].to(scores.dtype)]
+        else:
+            errors = [scores.softmax(1) - self._onehot.to(y.device)[y]]
+        for index in range(len(layers) - 1, 0, -1):
+            errors.insert(0, errors[0].mm(layers[index][0]) * (inputs[index] > 0))
+        squares = torch.zeros(n, device=x.device)
+        for error, given, (_, _, bias) in zip(errors, inputs, layers, strict=True):
+            squares += error.square().sum(1) * (given.square().sum(1) + float(bias is not None))
+        factor = (clip / squares.sqrt().clamp_min(clip)).unsqueeze(1)
+        for error, given, (slope, _, shift) in zip(errors, inputs, slopes, strict=True):
+            slope.copy_((factor * error).t().mm(given))
+            if shift is not None:
+                shift.copy_((factor * error).sum(0))
+        return out
+
     def along(self, near: Tensor, far: Tensor, x: Tensor, lambdas: Tensor) -> Tensor:
         """The outputs, (points, rows, classes), of the models (1 - lam) near + lam far.
 

@@ -31,7 +31,8 @@ class Plan:
     seed. With `at_most` the number is no promise: where there are fewer clients, all take part. `average` is the share
     of the rounds, the last ones, whose global models are averaged (0: none). `draw` is whom a cohort is drawn from:
     those who are there ("here"), or all, whoever is there ("all"); "poisson" takes each of all with the same
-    probability, so that the number is one on average."""
+    probability, so that the number is one on average. `lot` is what cohorts are drawn by where clients must not know it
+    (None: the seed)."""
 
     rounds: int = 10
     cohort: int | float = 1.0
@@ -39,6 +40,7 @@ class Plan:
     at_most: bool = False
     average: float = 0.0
     draw: str = "here"
+    lot: int | None = None
 
     def __post_init__(self) -> None:
         check.whole("run", "rounds", self.rounds, 1, MOST_ROUNDS)
@@ -134,7 +136,7 @@ def _drawn_from_all(
     state: ServerState, plan: Plan, training: Training, here: Sequence[int] | None
 ) -> tuple[RoundInfo, list[int]]:
     """A cohort of all clients, as its chances must not depend on who is there; those who are not are left out."""
-    num_clients, key = len(state.visits), rng.key(plan.seed, "cohort", state.round)
+    num_clients, key = len(state.visits), rng.key(plan.seed if plan.lot is None else plan.lot, "cohort", state.round)
     size = plan.size(num_clients)
     if size == num_clients:
         drawn = list(range(num_clients))

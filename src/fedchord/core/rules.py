@@ -167,6 +167,15 @@ class SamplesRule(ClientRule):
         """Options of the model that this rule switches on, where the model has them (activation, spectral)."""
         return {}
 
+    def unhidden(self) -> str:
+        """Why single rows cannot be hidden in what it sends, in words; "" where they can, by `hiding(how)`, which gives
+        the rule that does so."""
+        return "what it sends is no sum of one term for each row; privacy=clients hides whole clients"
+
+    def hiding(self, how: Any) -> SamplesRule:
+        """The rule that hides rows, where it can."""
+        raise NotImplementedError(f"{type(self).__name__} hides no rows")
+
     def alarm(self, log: Mapping[str, float]) -> str:
         """A sentence if the logged numbers of a round look wrong; a run reports the first."""
         return ""

@@ -33,6 +33,7 @@ def federate(
     augment: bool = False,
     class_weights: bool = False,
     first: int = 0,
+    public: bool = False,
 ) -> Federation:
     """K clients from a data set; the data set itself is never changed, and no row is copied unless it is scaled.
 
@@ -42,7 +43,8 @@ def federate(
     client with its own training rows. Natural clients of data that come with a split (`DataSet.parts`) keep it, and
     `test` is not used. `augment` varies training pictures by the data set's rule; `class_weights` adds a column
     `weight` (`class_weight`). `first` is the number of the first client, where these are clients of a larger federation
-    whose other rows are elsewhere: its rows are then split as they would be there. What was done is told in `notes`.
+    whose other rows are elsewhere: its rows are then split as they would be there. With `public` features are scaled by
+    what is known without the rows (`DataSet.usual`). What was done is told in `notes`.
     """
     whole("federate", "seed", seed)
     check_data(dataset)
@@ -57,7 +59,7 @@ def federate(
         train, valid, tests = own_split(held, own, _strata(labels), validation, keys)
         require(int(train.sizes.min()) > 0, dataset.name, "a client has no training rows in the split of the data")
     columns, noise_notes = _noisy(dataset, train, noise, noise_rate, seed)
-    columns, scaling, scale_notes = _scaled(dataset, columns, held, train)
+    columns, scaling, scale_notes = _scaled(dataset, columns, held, train, public)
     pictures, shown_notes = _shown(dataset, augment)
     if class_weights:
         columns = columns | {"weight": class_weight(columns["y"], dataset.classes, held, train)}
@@ -168,7 +170,7 @@ def _noisy(dataset: DataSet, train: Ragged, noise: str | None, rate: float, seed
 
 
 def _scaled(
-    dataset: DataSet, columns: Tensors, held: Ragged, train: Ragged
+    dataset: DataSet, columns: Tensors, held: Ragged, train: Ragged, public: bool = False
 ) -> tuple[Tensors, Scaling | None, list[str]]:
     """The columns with gaps filled and the marked features standardised, how, and what to tell about it."""
     x = columns["x"]
@@ -177,6 +179,10 @@ def _scaled(
     if dataset.scaled is None:
         return columns, None, []
     marked, gaps = int(dataset.scaled.sum()), int(x[held.rows].isnan().sum())
+    if public and dataset.usual is not None:
+        scaling = Scaling.known(dataset.usual, dataset.scaled, len(held))
+        note = f"{marked} of {x.shape[1]} features are scaled by centres and spreads that are known without the rows"
+        return {**columns, "x": scaling.spread(x, held)}, scaling, [f"{note}; {gaps} missing values became the centre."]
     by = f"{marked} of {x.shape[1]} features are standardised by each client, with the mean and std of its own training"
     note = f"{by} rows; {gaps} missing values became that mean."
     if not marked:

@@ -46,6 +46,7 @@ class DataSet:
     holdout: Tensors | None = None
     origin: str = ""
     scaled: Tensor | None = None
+    usual: Tensor | None = None
     parts: Tensor | None = None
     shown: Pictures | None = None
     augmented: Pictures | None = None

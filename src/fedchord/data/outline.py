@@ -114,7 +114,8 @@ def _made(told: Mapping[str, Any], tensors: Tensors) -> Federation:
     train, validation, test = (_numbered(_sizes(tensors[f"{part}.sizes"])) for part in _PARTS)
     scaling = None
     if "scaling.mean" in tensors:
-        scaling = Scaling(*(tensors[f"scaling.{name}"] for name in ("scaled", "mean", "std", "pooled")))
+        scaled, mean, std, pooled = (tensors[f"scaling.{name}"] for name in ("scaled", "mean", "std", "pooled"))
+        scaling = Scaling(scaled, mean, std, pooled)
     pictures = None if told["pictures"] is None else _pictures(told["pictures"])
     made = Federation(
         told["name"],

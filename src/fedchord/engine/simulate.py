@@ -93,7 +93,7 @@ def simulate(
     defence = defended(algorithm, attack, defence, weather, privacy)
     if attack is not None and isinstance(executor, str):
         federation = attack.among(federation, seed)
-    hidden = shield(algorithm, privacy, task, federation.train.sizes, plan, training or Training())
+    hidden = shield(algorithm, privacy, task, federation, plan, training or Training())
     shielded = (hidden.guards, False, hidden.hiding)
     work = Work.of(hidden.algorithm, hidden.task, federation, training, seed, device, *shielded)
     memory = memory if memory is not None else ClientMemory(device=work.task.device)

@@ -18,6 +18,7 @@ from fedchord.data import load as load_source
 from fedchord.data.hold import hold_out
 from fedchord.experiments import own_data
 from fedchord.experiments.trial import trial
+from fedchord.privacy.terms import ROWS
 from fedchord.synthetic.set import load_set
 from fedchord.synthetic.share import share
 
@@ -85,6 +86,7 @@ def federation(config: RunConfig) -> Federation:
         seed=config.seed,
         augment=bool(config.augment),
         class_weights=bool(config.class_weights),
+        public=config.privacy == ROWS,
     )
     federation = hold_out(federation, config.held(), config.seed) if config.held() else federation
     if config.synthetic is None:

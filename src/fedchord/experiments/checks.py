@@ -17,6 +17,7 @@ from fedchord.data import PARTITIONS, SOURCES
 from fedchord.data.noise import KINDS
 from fedchord.data.split import split_sizes
 from fedchord.engine.executors import EXECUTORS, MOST_WORKERS
+from fedchord.engine.guards import MEDIAN
 from fedchord.evaluation.newcomers import count
 from fedchord.evaluation.sweep import check_lambdas
 from fedchord.experiments import own_data
@@ -221,6 +222,8 @@ def _privacy(config: RunConfig) -> None:
     require(not config.central, "privacy", "central has all rows in one place: there is nobody to hide from")
     summed = config.combine in (None, "mean")
     require(summed, "privacy", f"noise hides a client in a sum, and combine={config.combine} is none")
+    fixed = config.bound != MEDIAN
+    require(fixed, "privacy", "bound=median follows the lengths of all updates, which are not hidden; give a length")
     told = "choose adds up losses on rows of clients, which are not hidden"
     require(config.choose is None, "privacy", told)
 

@@ -141,8 +141,7 @@ class Parts:
         if (attack := config.hostile()) is not None:
             federation = attack.among(federation, config.seed)
         asked, task = config.training(), config.task(federation)
-        sizes = federation.train.sizes
-        hidden = shield(config.algorithm(), config.private(), task, sizes, config.plan(), asked)
+        hidden = shield(config.algorithm(), config.private(), task, federation, config.plan(), asked)
         work = Work.of(
             hidden.algorithm,
             hidden.task,

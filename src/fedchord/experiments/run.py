@@ -93,7 +93,7 @@ def run(
     guarded = defended(algorithm, attack, defence, weather, privacy)
     federation = federation if attack is None else attack.among(federation, seed)
     plan = Plan(rounds, cohort, seed, average=average, draw=drawing(privacy))
-    hidden = shield(algorithm, privacy, task, federation.train.sizes, plan, asked)
+    hidden = shield(algorithm, privacy, task, federation, plan, asked)
     shielded = (hidden.guards, False, hidden.hiding)
     work = Work.of(hidden.algorithm, hidden.task, federation, asked, seed, device, *shielded)
     config = OwnConfig(

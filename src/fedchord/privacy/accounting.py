@@ -90,6 +90,7 @@ def _renyi(draw: Draw, noise: float) -> tuple[float, ...]:
     return tuple(accountant._rdp)  # the library sums it up step by step; a test holds it against its own sums
 
 
+@lru_cache(maxsize=4096)
 def epsilon(draw: Draw, noise: float, steps: int, delta: float) -> float:
     """The epsilon of so many steps at delta; infinite without noise."""
     if not steps:

@@ -12,8 +12,9 @@ not answer counts as zero.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import TypeVar, final
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ from fedchord.privacy import draws
 from fedchord.privacy.accounting import Spending
 from fedchord.privacy.terms import Privacy
 from fedchord.tensors import Tensors
+
+Name = TypeVar("Name")
 
 
 @final
@@ -40,15 +43,19 @@ class Clip:
 
     def __call__(self, upload: Upload, visit: Visit) -> Upload:
         log = upload.log if self.told else Log()
-        parts = [part.double().flatten() for group in (upload.mix, upload.mean) for part in group.values()]
-        if not parts:
-            return replace(upload, log=log)
-        length = torch.linalg.vector_norm(torch.cat(parts))
-        factor = torch.where(length > self.norm, self.norm / length, 1.0)
-        mix, mean = (
-            {name: part * factor.to(part.dtype) for name, part in group.items()} for group in (upload.mix, upload.mean)
-        )
+        both = {("mix", name): part for name, part in upload.mix.items()}
+        both |= {("mean", name): part for name, part in upload.mean.items()}
+        cut = self.clipped(both)
+        mix, mean = ({name: part for (way, name), part in cut.items() if way == group} for group in ("mix", "mean"))
         return Upload(mix, upload.carry, mean, log)
+
+    def clipped(self, parts: Mapping[Name, Tensor]) -> dict[Name, Tensor]:
+        """Named tensors, cut as one vector."""
+        if not parts:
+            return {}
+        length = torch.linalg.vector_norm(torch.cat([part.double().flatten() for part in parts.values()]))
+        factor = torch.where(length > self.norm, self.norm / length, 1.0)
+        return {name: part * factor.to(part.dtype) for name, part in parts.items()}
 
 
 @final

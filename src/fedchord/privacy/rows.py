@@ -75,7 +75,7 @@ class Course:
         return [self._cost(self.noise, size, steps[-1]) for size, steps in zip(self.sizes, self.steps, strict=True)]
 
     def _worst(self, noise: float, round: int) -> float:
-        kinds = {(size, steps[round]) for size, steps in zip(self.sizes, self.steps, strict=True)}
+        kinds = {(size, _upto(steps, round)) for size, steps in zip(self.sizes, self.steps, strict=True)}
         return max(self._cost(noise, *kind) for kind in kinds)
 
     def _cost(self, noise: float, size: int, steps: int) -> float:
@@ -86,11 +86,19 @@ class Course:
         return epsilon(draw, noise / self.gradients**0.5, steps, self.delta)
 
 
+def _upto(steps: tuple[int, ...], round: int) -> int:
+    """The steps up to a round (from 0; -1: all); beyond the plan, as where a longer run is tried, in proportion."""
+    return steps[round] if round < len(steps) else -(-steps[-1] * (round + 1) // len(steps))
+
+
 def course_of(
     rule: Any, privacy: Privacy, task: Task, sizes: Sequence[int], training: Training, infos: Sequence[RoundInfo]
 ) -> Course:
     """The course of a run: a client's phases, round by round."""
-    privacy.doubt(min(sizes), "rows")
+    privacy.doubt(min(size for size in sizes if size), "rows")
+    if not rule.gradients:  # it reads every row once a round
+        once = tuple(range(1, len(infos) + 1))
+        return Course(tuple(sizes), 0, (once,) * len(sizes), privacy.delta, 1, privacy.noise, privacy.epsilon)
     batch, known = training.batch, dict[int, tuple[int, ...]]()
     for size in set(sizes):
         total, sums = 0, []
@@ -115,6 +123,14 @@ class Hiding:
     clip: float
     course: Course = field(repr=False)
     secret: bytes = field(default=b"", repr=False)
+
+    def drawn(self, key: int, what: str, shape: tuple[int, ...]) -> Tensor:
+        """Standard normal numbers for a step, which its key tells, and what they are for."""
+        if self.secret:
+            return draws.secret(self.secret, key, what, shape=shape)
+        folded = rng.fold(rng.fold(key, draws.HIDING), int.from_bytes(what.encode(), "little") % (1 << 63))
+        assert isinstance(folded, int)
+        return draws.keyed(folded, shape)
 
 
 @final
@@ -150,6 +166,8 @@ class RowTask(Task):
 
     def _clipped(self, theta: Tensor, buffers: Tensor, batch: Batch, key: int) -> Tensor:
         """The sum of the rows' clipped gradients."""
+        if self._plain.dense is not None:
+            return self._plain.dense.clipped(theta, batch["x"], batch["y"], self.hiding.clip)
         total = torch.zeros_like(theta)
         for first in range(0, len(batch["y"]), CHUNK):
             part = {name: column[first : first + CHUNK] for name, column in batch.items()}
@@ -170,12 +188,11 @@ class RowTask(Task):
         return found
 
     def _drawn(self, theta: Tensor, key: int) -> Tensor:
-        if not self.hiding.secret:
-            folded = rng.fold(key, draws.HIDING)
-            assert isinstance(folded, int)
-            return draws.keyed(folded, tuple(theta.shape))
-        mark = hashlib.sha256(theta.detach().cpu().numpy().tobytes()).hexdigest()
-        return draws.secret(self.hiding.secret, "gradient", key, mark, shape=tuple(theta.shape))
+        """Noise for a step; by a secret it depends on the point too, since a server may ask again at another."""
+        bits = theta.detach().cpu().numpy().tobytes() if self.hiding.secret else b""
+        return self.hiding.drawn(
+            key, f"gradient {hashlib.sha256(bits).hexdigest()}" if bits else "gradient", tuple(theta.shape)
+        )
 
     def grad_parts(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> list[Tensor]:
         return list(self.layout.views(self.grad(theta, buffers, batch, key)[0]).values())

@@ -12,11 +12,11 @@ from fedchord.check import require
 from fedchord.core.local import Guard
 from fedchord.core.records import Log
 from fedchord.core.round import Plan, round_info
-from fedchord.core.rules import Algorithm, Upload, Visit
+from fedchord.core.rules import Algorithm, SamplesRule, Upload, Visit
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.privacy.accounting import WORDS
-from fedchord.privacy.allowed import refused, refused_model
+from fedchord.privacy.allowed import Rows, refused, refused_data, refused_model
 from fedchord.privacy.clients import Clip, EqualParts, protected
 from fedchord.privacy.rows import Course, Hiding, Metered, RowTask, course_of
 from fedchord.privacy.terms import CLIENTS, ROWS, Privacy
@@ -46,17 +46,18 @@ def shield(
     algorithm: Algorithm,
     privacy: Privacy | None,
     task: Task,
-    sizes: Tensor,
+    data: Rows,
     plan: Plan,
     training: Training,
     secret: bytes = b"",
 ) -> Shield:
-    """The parts of a run with what privacy asks for, given the clients' numbers of rows; as they are where nothing is
-    asked for. A `secret` is the server's, or, for rows, the client's own."""
+    """The parts of a run with what privacy asks for; as they are where nothing is asked for. A `secret` is the
+    server's, or, for rows, the client's own."""
     if privacy is None:
         return Shield(algorithm, task)
-    reason = refused(algorithm, privacy.level) or refused_model(task)
+    reason = refused(algorithm, privacy.level) or refused_model(task) or refused_data(data, privacy.level)
     require(not reason, "privacy", f"{algorithm.title} cannot be private: {reason}")
+    sizes: Tensor = data.train.sizes
     clients = len(sizes)
     cohort = plan.size(clients)
     if privacy.level == ROWS:
@@ -65,6 +66,8 @@ def shield(
         course = course_of(algorithm.client, privacy, task, sizes.tolist(), used, infos)
         hiding = Hiding(privacy.clip, course, secret)
         metered = replace(algorithm, mixing=Metered(algorithm.mixing, course))
+        if isinstance(algorithm.client, SamplesRule):  # it hides rows itself, and reads each once
+            return Shield(replace(metered, client=algorithm.client.hiding(hiding)), task, (Unlogged(),))
         return Shield(metered, RowTask(task, hiding), (Unlogged(),), hiding)
     hidden = protected(algorithm, privacy, clients, cohort, plan.rounds, secret)
     return Shield(hidden, task, (Clip(privacy.clip, told=False),))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from fedchord import check
 from fedchord.check import FedchordError, require
 from fedchord.core.records import Log, ServerState
+from fedchord.core.round import Plan as Course
 from fedchord.core.round import Results, open_run, round_info
 from fedchord.engine.attendance import Terms, collected
 from fedchord.engine.executors import one_thread
@@ -20,6 +21,7 @@ from fedchord.engine.guards import Defence
 from fedchord.engine.weather import LOST, Weather
 from fedchord.engine.work import Work
 from fedchord.experiments.interrupts import stopping
+from fedchord.privacy import draws
 from fedchord.remote.checking import check_marks, check_size, check_tensors, signed, whole
 from fedchord.remote.marks import GROUPS, LOSS, REPORT, grouped, packed
 from fedchord.remote.parcel import Parcel
@@ -59,6 +61,8 @@ class Asking:
     service: Service
     weather: Weather | None = None
     say: Report = lambda line: None
+    secret: bytes = b""
+    """What cohorts are drawn by where clients must not know them; empty: by the seed of the plan."""
 
     def __post_init__(self) -> None:
         needs = set(self.work.algorithm.mixing.needs)
@@ -73,6 +77,12 @@ class Asking:
     def defence(self) -> Defence:
         """How uploads are taken; how many must be left is the service's."""
         return self.plan.config.defended(self.service.terms)
+
+    @property
+    def course(self) -> Course:
+        """Rounds, cohort and seed, and how cohorts are drawn."""
+        lot = draws.secret_key(self.secret, "cohort") if self.secret else None
+        return replace(self.plan.course, lot=lot)
 
     # -- who is there ----------------------------------------------------------------------------------------------
 

@@ -142,8 +142,8 @@ class Plan:
         """The work of the run, with a task of its own, on rows or without any; the `secret` keys the server's noise."""
         config = self.config
         task, rows = config.task(self.outline), self.outline if federation is None else federation
-        training, sizes = config.training(), self.outline.train.sizes
-        hidden = shield(config.algorithm(), config.private(), task, sizes, self.course, training, secret)
+        training = config.training()
+        hidden = shield(config.algorithm(), config.private(), task, self.outline, self.course, training, secret)
         shielded = ((*hidden.guards, *guards), False, hidden.hiding)
         return Work.of(hidden.algorithm, hidden.task, rows, training, config.seed, "cpu", *shielded)
 

@@ -9,19 +9,19 @@ from dataclasses import replace
 import torch
 
 from fedchord.core.records import Mix, RoundInfo, ServerState
-from fedchord.core.round import Results, advance, following, open_round, weigh
+from fedchord.core.round import Results, advance, close_round, following, open_round, weigh
 from fedchord.engine.attendance import enough
 from fedchord.engine.averaging import added
 from fedchord.engine.guards import finite
 from fedchord.engine.memory import ClientMemory
-from fedchord.engine.simulate import RoundResult, closed, finished
+from fedchord.engine.simulate import RoundResult, closed, finished, nobody
 from fedchord.remote.asking import Asking, stacked
 from fedchord.remote.parcel import Parcel
 
 
 def rounds_of(asking: Asking, state: ServerState) -> Iterator[RoundResult]:
     """The rounds that are left."""
-    work, course = asking.work, asking.plan.course
+    work, course = asking.work, asking.course
     memory = ClientMemory()
     while state.round < course.rounds:
         start, before = time.perf_counter(), state
@@ -30,12 +30,20 @@ def rounds_of(asking: Asking, state: ServerState) -> Iterator[RoundResult]:
         size = course.size(asking.plan.clients)
         least = asking.service.terms.least(work.algorithm, size if work.algorithm.mixing.full else len(ids))
         run = one_phase if asking.service.phases == 1 else two_phases
+        run = run if ids else no_phase
         state, mix, results, missing = run(asking, state, info, ids, least, size)
         state = added(state, course)
         yield finished(work, before, state, memory, results, mix, len(ids), missing, start)
 
 
 Closed = tuple[ServerState, Mix, Results, dict[int, str]]
+
+
+def no_phase(asking: Asking, state: ServerState, info: RoundInfo, ids: list[int], least: int, size: int) -> Closed:
+    """A round for which chance has drawn nobody."""
+    work = asking.work
+    results = nobody(work, state, info)
+    return *close_round(work.algorithm, work.task, state, results, replace(info, cohort=0)), results, {}
 
 
 def one_phase(asking: Asking, state: ServerState, info: RoundInfo, ids: list[int], least: int, size: int) -> Closed:

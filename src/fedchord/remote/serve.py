@@ -25,7 +25,7 @@ from fedchord.experiments.progress import Progress
 from fedchord.experiments.reading import SERVED
 from fedchord.experiments.session import Report, Run
 from fedchord.experiments.settings import Scalar
-from fedchord.privacy.terms import Privacy
+from fedchord.privacy.terms import CLIENTS, Privacy
 from fedchord.remote import measuring
 from fedchord.remote.asking import Asking, Service
 from fedchord.remote.plan import Plan
@@ -47,15 +47,19 @@ def serve(
     report: Report | None = None,
     progress: Progress | None = None,
     loggers: Sequence[Logger] = (),
+    secret: bytes = b"",
 ) -> Run:
     """The run of a plan by clients that a transport reaches: iterate over it, or call `finish`.
 
     With `out` it is written to that folder as any run, with a checkpoint after every round; with `resume` it goes on
-    there, to the bit-identical result. In a `weather` clients are away and replies get lost, for rehearsals.
+    there, to the bit-identical result. In a `weather` clients are away and replies get lost, for rehearsals. Under
+    privacy=clients the `secret` is what cohorts and noise are drawn by; without one it is the plan's seed, which
+    clients know.
     """
     config = ServedConfig(plan, None if out is None else str(out), weather)
-    work = plan.work()
-    asking = Asking(plan, transport, work, service or Service(), weather, report or (lambda line: None))
+    own = secret if plan.config.privacy == CLIENTS else b""
+    work = plan.work(secret=own)
+    asking = Asking(plan, transport, work, service or Service(), weather, report or (lambda line: None), own)
     metrics = plan.metrics(work.task.objective.metrics)
     parts = Served(config, work, plan.config.training(), metrics=metrics, asking=asking)
     return Run(parts, resume, report, progress, loggers)

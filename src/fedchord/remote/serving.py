@@ -11,6 +11,7 @@ import fedchord
 from fedchord.check import FedchordError, fail, require
 from fedchord.data import outline
 from fedchord.engine.attendance import Terms
+from fedchord.privacy.terms import CLIENTS
 from fedchord.remote import certificates
 from fedchord.remote.asking import Service
 from fedchord.remote.flower import GridTransport
@@ -65,6 +66,7 @@ def serve_fed(fed: Fed, resume: bool = False, insecure: bool = False, live: Live
                     report=live.say,
                     progress=live,
                     loggers=[Heard(live.round)],
+                    secret=hiding(fed) if plan.config.privacy == CLIENTS else b"",
                 )
                 live.say(f"serving {fed.name} at {fed.server.address}; waiting for {', '.join(fed.clients)}")
                 return run.finish()
@@ -74,6 +76,14 @@ def serve_fed(fed: Fed, resume: bool = False, insecure: bool = False, live: Live
             live.say(f"{error}; it is started again")
             resume = (fed.out / "config.toml").is_file()
     raise AssertionError
+
+
+def hiding(fed: Fed) -> bytes:
+    """The server's secret by which cohorts and noise are drawn under privacy=clients; made once, and kept."""
+    path = fed.folder / "hiding"
+    if not path.is_file():
+        write_secret(path)
+    return path.read_bytes()
 
 
 def tls_of(fed: Fed, insecure: bool = False) -> ServerTls | None:
