@@ -6,6 +6,8 @@ import copy
 import csv
 import io
 import json
+import os
+import signal
 import statistics
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from helpers.invoked import invoke
 from fedchord.check import FedchordError
 from fedchord.experiments import run as runs
 from fedchord.experiments import study
+from fedchord.experiments.progress import Silent
 from fedchord.report import cells, formats, study_table
 from fedchord.thesis import studies
 
@@ -528,3 +531,20 @@ def test_the_smoke_study_runs_and_shows(tmp_path: Path) -> None:
     lines = list(csv.DictReader(io.StringIO(shown.stdout)))
     assert [line["method"] for line in lines] == ["Local", "FedAvg", "FedProx", "SCAFFOLD"]
     assert all(0 <= float(value) <= 100 for line in lines for key, value in line.items() if key != "method")
+
+
+class StopsAtTheEnd(Silent):
+    """Presses Ctrl-C when the last round of a run is written down, after which nobody looks for it in the run."""
+
+    def update(self, round: int, metric: str = "", value: float | None = None) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_while_the_last_round_is_measured_stops_the_study(tmp_path: Path) -> None:
+    settings = {"model": "logreg", "clients": 4, "rounds": 1, "executor": "serial", "eval_every": 0}
+    rows = [{"label": name, "method": name} for name in ("fedavg", "uniform")]
+    plan = study.plan(study.parse("t", {"seeds": [1], "settings": settings, "method": rows}))
+    outcome = study.run(plan, tmp_path, say=lambda line: None, progress=StopsAtTheEnd())
+    assert outcome.interrupted and outcome.done == 1
+    again = study.run(plan, tmp_path, say=lambda line: None)
+    assert not again.interrupted and (again.skipped, again.done) == (1, 1)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_asked = False  # signals are the whole process's, and so is this
+_asked = False  # signals are the whole process's, and so are these
+_inside = False
 
 
 class Stopped(KeyboardInterrupt):
@@ -25,9 +26,10 @@ def stopping() -> bool:
 def interrupts(told: bool = True) -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C was pressed, or SIGTERM sent; the second time raises KeyboardInterrupt.
 
-    Only the main thread can listen; it says so if it is to be `told`.
+    Only the main thread can listen; it says so if it is to be `told`. Inside of another one, as a run is inside of a
+    study, what was asked stays asked.
     """
-    global _asked
+    global _asked, _inside
 
     def heard(number: int, frame: FrameType | None) -> None:
         global _asked
@@ -40,11 +42,13 @@ def interrupts(told: bool = True) -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    _asked = False
+    within, _inside = _inside, True
+    _asked = _asked and within
     before = {number: signal.signal(number, heard) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stopping
     finally:
-        _asked = False
+        _inside = within
+        _asked = _asked and within
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedchord.catalog import METHODS, MIXINGS, SERVERS
 from fedchord.check import FedchordError, Unwritten, require, unknown
 from fedchord.experiments.config import RunConfig
+from fedchord.experiments.interrupts import interrupts
 from fedchord.experiments.reading import Run, check_layout, read
 from fedchord.experiments.settings import parse_pairs
 from fedchord.experiments.study_file import BOTH, Keys, Study, load, parse, seeds_of
@@ -200,14 +201,19 @@ def run(
     require(started() < 2, "study", "runs of a study cannot share a job of torchrun; start it without")
     _record(study_plan, out)
     try:
-        for place, job in enumerate(waiting, 1 + outcome.skipped):
-            line = f"[{place}/{len(jobs)}] {job}"
-            alike = [o for o in study_plan.jobs if (o.setting, o.seed) == (job.setting, job.seed) and o.is_done(out)]
-            known = [out / other.folder for other in alike]
-            summary = _attempt(job, out / job.folder, known, line, outcome, say, progress)
-            if summary is not None:
-                outcome.done += 1
-                say(f"{line}: {told(study_plan.study, summary, job.setting) if told else 'done'}")
+        with interrupts() as asked:
+            for place, job in enumerate(waiting, 1 + outcome.skipped):
+                line = f"[{place}/{len(jobs)}] {job}"
+                alike = [
+                    o for o in study_plan.jobs if (o.setting, o.seed) == (job.setting, job.seed) and o.is_done(out)
+                ]
+                known = [out / other.folder for other in alike]
+                summary = _attempt(job, out / job.folder, known, line, outcome, say, progress)
+                if summary is not None:
+                    outcome.done += 1
+                    say(f"{line}: {told(study_plan.study, summary, job.setting) if told else 'done'}")
+                if asked():  # while the run was measured, after its last round
+                    raise KeyboardInterrupt
     except KeyboardInterrupt:
         outcome.interrupted = True
     return outcome
