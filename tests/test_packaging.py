@@ -17,7 +17,7 @@ import fedchord
 ROOT = Path(__file__).parent.parent
 SOURCE = Path(fedchord.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-TESTING = {"dev", "peers", "fuzz", "bill"}
+TESTING = {"dev", "peers", "fuzz", "bill", "docs"}
 """The extras of those who work on the library; all others are for its users."""
 MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 """The modules that are not called as their packages are."""
@@ -27,10 +27,13 @@ PLUGINS = {
     "ruff": "/ruff ",
     "mypy": "/mypy",
     "cyclonedx-bom": "/bill ",
+    "mkdocs": "-m mkdocs ",
+    "mkdocs-material": "-m mkdocs ",
+    "mkdocstrings": "-m mkdocs ",
 }
 """What is used by a word in the settings or the Makefile, and not by an import."""
 
-LOADERS = {"import_module", "importorskip", "_package"}
+LOADERS = {"import_module", "importorskip", "_package", "find_spec"}
 
 
 def modules(requirements: list[str]) -> set[str]:
@@ -110,7 +113,7 @@ def test_every_extra_is_imported_by_the_library(extra):
 def test_what_the_tests_ask_for_is_used(extra):
     words = (ROOT / "Makefile").read_text() + (ROOT / "pyproject.toml").read_text()
     plugins = {name.replace("-", "_") for name, word in PLUGINS.items() if word in words}
-    assert EXTRAS[extra] <= imports(ROOT / "tests") | plugins
+    assert EXTRAS[extra] <= imports(ROOT / "tests") | imports(ROOT / "docs") | plugins
 
 
 def test_what_the_tests_import_is_declared():

@@ -172,6 +172,7 @@ def test_the_tests_are_those_of_the_class_in_their_order():
     found = dict(checks(More()))
     assert list(found) == [*TESTS, "test_mine"]
     assert [name for name, check in found.items() if wants_folder(check)] == [
+        "test_clients_apart_agree_bit_for_bit",
         "test_two_and_two_rounds_are_four",
         "test_memory_on_disk_changes_nothing",
     ]

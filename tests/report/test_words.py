@@ -29,6 +29,21 @@ SENTENCES = [
         "attack: 2 of 10 clients are hostile (noise, scale 10); numbers are of the 8 honest clients",
     ),
     (
+        {
+            "kind": "privacy",
+            "level": "clients",
+            "epsilon": 7.999,
+            "delta": 1e-5,
+            "clip": 1.0,
+            "noise": 0.8125,
+            "sampling": "every client in every round",
+            "trusted": "the server",
+            "covers": "the model",
+        },
+        "privacy of clients: epsilon 8 at delta 1e-05 (clip 1, noise 0.812); every client in every round. "
+        "Trusted: the server. Covered: the model",
+    ),
+    (
         {"kind": "average", "rounds": 5},
         "average: the global model that is deployed is the mean of the models of the last 5 rounds",
     ),

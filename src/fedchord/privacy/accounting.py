@@ -22,8 +22,6 @@ from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import Any, final
 
-from scipy.optimize import brentq
-
 from fedchord import check
 from fedchord.privacy.gaussian import spent
 
@@ -113,6 +111,7 @@ def noise_for(draw: Draw, steps: int, wanted: float, delta: float) -> float:
 
 def least(cost: Callable[[float], float], wanted: float) -> float:
     """The least noise, to a few parts in a thousand, whose cost is at most the one wanted; cost falls with noise."""
+    from scipy.optimize import brentq  # here, since most runs hide nothing and need not wait for scipy
 
     def excess(size: float) -> float:
         return math.log(cost(math.exp(size)) / wanted)
