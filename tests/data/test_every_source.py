@@ -6,6 +6,7 @@ split, shapes, objective, buffers, sweep.
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -75,9 +76,14 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+LARGE = {name for name in CASES if name == "isic" or name.endswith("_64")}
+"""Pictures that take seconds a run: one method each, another for the next of them."""
+PAIRS = [(name, method) for name in CASES for method in METHODS if name not in LARGE]
+PAIRS += list(zip(sorted(LARGE), itertools.cycle(METHODS), strict=False))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "method"), PAIRS)
 def test_two_rounds(
     name: str, method: str, roots: dict[str, Path], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
