@@ -21,8 +21,8 @@ setup: $(VENV)/ready ## make .venv with everything in it (EXTRAS=dev,peers,text,
 demo: setup ## install and run the main job on embedded real data
 	$(BIN)/fedchord demo
 
-test: setup ## install and run the tests
-	$(BIN)/python -m pytest
+test: setup ## install and run the tests (ARGS="-n 3" and the like go to pytest)
+	$(BIN)/python -m pytest $(ARGS)
 
 coverage: setup ## the tests, and which lines of each room they reach
 	$(BIN)/python -m pytest --cov=fedchord --cov-report=term:skip-covered
