@@ -62,7 +62,7 @@ run privacy=rows privacy.epsilon=8 method=propfair-loss -> privacy: propfair-los
 run privacy=rows privacy.epsilon=8 class_weights=true -> privacy: class_weights follow how many rows of a class
 run privacy=clients privacy.noise=1 method=uniform central=true -> privacy: central has all rows in one place
 run privacy=clients privacy.noise=1 method=fedavg-ft mixing=uniform choose=both -> privacy: choose adds up losses
-run privacy=clients privacy.noise=1 method=uniform bound=median -> privacy: bound=median lets one client change how much the others count; use a length
+run privacy=clients privacy.noise=1 method=uniform bound=median -> privacy: bound=median lets one client change how much
 privacy list fedpox -> unknown method 'fedpox'; did you mean 'fedprox'?
 privacy audit -> privacy: give privacy.epsilon, or privacy.noise (a multiple of the clip), got neither
 privacy audit privacy.noise=1 --games 3 -> audit: games must be a whole number of at least 20, got 3
