@@ -109,13 +109,16 @@ def test_the_slider_moves_the_numbers_and_the_line(browser, folder):
     assert texts(browser, ".slide .big") == ["1"] and texts(browser, "[data-mean]") == [mean(4)]
     # the line stands above the tick of its lambda, and the dot on it
     middle = "(e) => { const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; }"
-    tick = browser.run(f"""[...document.querySelectorAll('#p1-lambda svg text')]
-        .filter((e) => Number(e.textContent) === 1 && e.textContent.includes('.')).map({middle})""")[0][0]
-    line = browser.run(f"[...document.querySelectorAll('[id$=-cursor]')].map({middle})")[0][0]
-    dot = browser.run(f"[...document.querySelectorAll('[id$=-at-0]')].map({middle})")[0]
+    # in one go: the page may still be moving
+    (tick, _), (line, _), dot, ticks = browser.run(f"""(() => {{
+        const middle = {middle}, all = (query) => [...document.querySelectorAll(query)];
+        const words = all('#p1-lambda svg text');
+        const one = words.filter((e) => Number(e.textContent) === 1 && e.textContent.includes('.'))[0];
+        const rates = words.filter((e) => e.textContent.includes('%'));
+        return [middle(one), middle(all('[id$=-cursor]')[0]), middle(all('[id$=-at-0]')[0]),
+            rates.map((e) => [parseFloat(e.textContent), ...middle(e)])];
+    }})()""")
     assert line == pytest.approx(tick, abs=1.5) and dot[0] == pytest.approx(tick, abs=1.5)
-    ticks = browser.run(f"""[...document.querySelectorAll('#p1-lambda svg text')]
-        .filter((e) => e.textContent.includes('%')).map((e) => [parseFloat(e.textContent), ...({middle})(e)])""")
     (low, _, bottom), (high, _, top) = ticks[0], ticks[-1]
     expected = bottom + (float(mean(4)) - low) / (high - low) * (top - bottom)
     assert dot[1] == pytest.approx(expected, abs=2.5)
