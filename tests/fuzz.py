@@ -32,7 +32,7 @@ import atheris
 
 with atheris.instrument_imports(include=["fedchord"]):
     from helpers.mutate import ODD, mutated
-    from helpers.read_all import READERS
+    from helpers.read_all import READERS, contents
     from helpers.read_state import STATE
 
     from fedchord.check import FedchordError
@@ -66,20 +66,11 @@ def signature(error: BaseException) -> str:
     return f"{type(error).__name__}-{place}"
 
 
-def contents(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
 def fuzz(reader: Reader, runs: int, seed: int, corpus: Path, found: Path) -> None:
     """In a process of its own: so many cases of a reader. It never returns."""
     home = Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-    made, folder = home / "made", home / "read"
-    for place in (made, folder):
-        place.mkdir()
-    content = reader.content(made)
-    reader.beside(folder)
-    path = folder / reader.file
-    path.write_bytes(content)
+    path = reader.laid_out(home)
+    folder, content = path.parent, path.read_bytes()
     reader.read(path)
     before, count = contents(folder), 0
     (corpus / "valid").write_bytes(content)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from helpers.mutate import edits, mutated
-from helpers.read_all import READERS, Reader
+from helpers.read_all import READERS, Reader, contents
 from helpers.read_state import STATE
 from hypothesis import HealthCheck, given, settings
 
@@ -35,19 +35,10 @@ def refused(reader: Reader, path: Path) -> str:
     return ""
 
 
-def contents(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
 @pytest.mark.parametrize("reader", (*READERS, *STATE), ids=lambda reader: reader.name)
 def test_only_our_own_error_comes_out_of(reader, tmp_path):
-    made, folder = tmp_path / "made", tmp_path / "read"
-    for place in (made, folder):
-        place.mkdir()
-    content = reader.content(made)
-    reader.beside(folder)
-    path = folder / reader.file
-    path.write_bytes(content)
+    path = reader.laid_out(tmp_path)
+    folder, content = path.parent, path.read_bytes()
     before = contents(folder)
     assert refused(reader, path) == "", "the file that is made wrong must be a good one"
 

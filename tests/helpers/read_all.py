@@ -46,6 +46,22 @@ class Reader:
     file: str = "file"
     beside: Callable[[Path], Any] = lambda folder: None
 
+    def laid_out(self, home: Path) -> Path:
+        """The good file in a folder of its own, with what must lie beside it."""
+        made, folder = home / "made", home / "read"
+        for place in (made, folder):
+            place.mkdir()
+        content = self.content(made)
+        self.beside(folder)
+        path = folder / self.file
+        path.write_bytes(content)
+        return path
+
+
+def contents(folder: Path) -> list[str]:
+    """The names of all that is below a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
 
 def _packed(**arrays: Any) -> bytes:
     held = io.BytesIO()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -98,12 +99,12 @@ def test_noise_of_a_secret_is_another_and_depends_on_the_sum():
 
 
 def test_hiding_noise_has_the_tails_that_short_random_numbers_lack():
-    drawn = draws.keyed(7, (500_001,))
+    drawn = draws.keyed(7, "a", (500_001,))
     assert drawn.shape == (500_001,) and drawn.dtype == torch.float64
     assert stats.kstest(drawn.numpy(), "norm").pvalue > 0.01
     beyond = int((drawn.abs() > 4).sum())
     assert 18 <= beyond <= 50  # 31.7 on average
-    assert len(set(draws.keyed(7, (100_000,)).tolist())) == 100_000
+    assert len(set(draws.keyed(7, "a", (100_000,)).tolist())) == 100_000
 
 
 # -- a round by hand -----------------------------------------------------------------------------------------------
@@ -119,6 +120,15 @@ def test_a_round_is_the_clipped_sum_plus_noise_over_the_planned_cohort():
     by_hand = state.broadcast["theta"] + (updates.sum(0) + noise * 2.0 * 0.5) / 3
     assert torch.allclose(after.broadcast["theta"], by_hand.float(), atol=1e-6)
     assert mix.coefficients.tolist() == [1 / 3, 1 / 3] and mix.log["epsilon"] == algorithm.server.spending.after(1)
+
+
+def test_entries_whose_names_begin_alike_have_noise_of_their_own():
+    """Noise that two entries share goes when one is taken from the other."""
+    names = ("theta", "theta_ema", "theta_of_the_client", "theta_of_the_clients")
+    drawn = [draws.keyed(7, f"mix/{name}", (1000,)) for name in names]
+    for one, other in itertools.combinations(drawn, 2):
+        assert abs(float(torch.corrcoef(torch.stack([one, other]))[0, 1])) < 0.15  # 4.7 standard errors
+    assert torch.equal(drawn[0], draws.keyed(7, "mix/theta", (1000,)))
 
 
 def test_nobody_in_a_round_still_gives_noise():

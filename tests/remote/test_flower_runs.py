@@ -33,7 +33,7 @@ long = pytest.mark.skipif(not LONG, reason="FEDCHORD_FLOWER=all asks for it")
 
 @pytest.mark.parametrize("name", ALL if LONG else SHORT)
 def test_a_federation_over_tls_is_the_simulation(name, tmp_path):
-    made = Federated(tmp_path, ALL[name])
+    made = Federated(tmp_path, ALL[name], present=1.0)
     try:
         for client in range(3):
             made.join(client)

@@ -139,6 +139,31 @@ def test_a_node_that_dies_in_a_round_is_left_out_and_counted(tmp_path):
     assert summary["missing"] == {"late": 1}
 
 
+@pytest.mark.parametrize("present", [0.0, 0.75, 1.0])
+def test_a_round_waits_for_the_share_of_parties_that_is_asked_for(tmp_path, present):
+    """A cohort of two of four clients, one of whom comes after a while: only with all of them is it the simulator's."""
+    plan = plan_of("fedavg", cohort=2)
+    nodes = direct(plan, tmp_path / "nodes").nodes
+    late, told = nodes.pop(3), []
+
+    class Filling(Direct):
+        looks = 0
+
+        def clients(self):
+            self.looks += 1
+            if self.looks == 3:
+                self.nodes[3] = late
+            return super().clients()
+
+    served = serve(plan, Filling(nodes), service=Service(5.0, wait=60.0, present=present), report=told.append)
+    served.finish()
+    assert told == (["round 1: waiting for clients, 3 are here, 4 are needed"] if present == 1 else [])
+    same = served.fitted.state.visits.tolist() == simulated(plan).state.visits.tolist()
+    assert same == (present == 1)
+    if same:
+        assert_same_state(served.fitted.state, simulated(plan).state)
+
+
 def test_a_rule_that_needs_everyone_ends_in_one_line_with_a_checkpoint(tmp_path):
     plan, out = plan_of("aaggff-s"), tmp_path / "out"
     transport = direct(plan, tmp_path / "nodes")

@@ -59,7 +59,11 @@ def collected(
 def enough(round: int, came: int, least: int, asked: int, missing: Mapping[int, str]) -> None:
     """End the run where too few answered; `round` counts from 1."""
     if came < least:
-        why = ", ".join(f"client {client} {cause}" for client, cause in sorted(missing.items())[:3])
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        told = f"only {came} of {asked} clients answered, {least} are needed"
-        raise TooFew(f"round {round}: {told}{f' ({why}{more})' if why else ''}")
+        told, why = f"only {came} of {asked} clients answered, {least} are needed", first(missing)
+        raise TooFew(f"round {round}: {told}{f' ({why})' if why else ''}")
+
+
+def first(causes: Mapping[int, str]) -> str:
+    """The causes of the first three clients in words, and how many more there are."""
+    why = ", ".join(f"client {client} {cause}" for client, cause in sorted(causes.items())[:3])
+    return f"{why} and {len(causes) - 3} more" if len(causes) > 3 else why

@@ -20,7 +20,7 @@ from fedchord import check
 from fedchord.core.records import Log
 from fedchord.core.round import Combine, Results
 from fedchord.core.rules import Algorithm, ServerState
-from fedchord.engine.attendance import Terms, TooFew
+from fedchord.engine.attendance import Terms, TooFew, first
 from fedchord.engine.combine import TRIM, check_combine, combiner
 from fedchord.tensors import Tensors
 
@@ -187,16 +187,14 @@ def outgrown(round: int, losses: Tensor, lines: Sequence[dict[str, Any]], factor
     if not factor or not len(losses):
         return ""
     means = (((line.get("metrics") or {}).get("loss") or {}).get("mean") for line in lines)
-    first = max(1.0, next((mean for mean in means if mean is not None), 1.0))
+    begun = max(1.0, next((mean for mean in means if mean is not None), 1.0))
     middle = float(losses.double().nan_to_num(math.inf).sort().values[(len(losses) - 1) // 2])
-    if middle <= factor * first:
+    if middle <= factor * begun:
         return ""
-    told = f"the median client's loss is {middle:.3g}, more than {factor:g} times the first ({first:.3g})"
+    told = f"the median client's loss is {middle:.3g}, more than {factor:g} times the first ({begun:.3g})"
     return f"round {round}: diverged, {told}; {ADVICE}"
 
 
 def _few(round: int, left: int, asked: int, least: int, causes: dict[int, str]) -> str:
-    why = ", ".join(f"client {client} {cause}" for client, cause in sorted(causes.items())[:3])
-    more = f" and {len(causes) - 3} more" if len(causes) > 3 else ""
     told = f"only {left} of {asked} updates can be used, {least} are needed"
-    return f"round {round}: {told} ({why}{more}); {ADVICE}"
+    return f"round {round}: {told} ({first(causes)}); {ADVICE}"

@@ -19,7 +19,6 @@ from typing import TypeVar, final
 import torch
 from torch import Tensor
 
-from fedchord import rng
 from fedchord.core.records import Log
 from fedchord.core.rules import Algorithm, Cohort, Mix, MixingRule, RoundInfo, ServerRule, Update, Upload, Visit
 from fedchord.privacy import draws
@@ -117,9 +116,7 @@ class Noised(ServerRule):
         if self.secret:
             mark = hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()
             return draws.secret(self.secret, "noise", info.round, name, mark, shape=shape)
-        key = rng.fold(rng.fold(info.key, draws.HIDING), int.from_bytes(name.encode(), "little") % (1 << 63))
-        assert isinstance(key, int)
-        return draws.keyed(key, shape)
+        return draws.keyed(info.key, name, shape)
 
 
 def protected(

@@ -17,13 +17,10 @@ from torch import Tensor
 
 from fedchord import rng
 
-HIDING = 0x70726976
-"""The fold of a round's key that hiding noise is drawn by."""
 
-
-def keyed(key: int, shape: tuple[int, ...]) -> Tensor:
-    """Standard normal float64 numbers of a shape, a function of the key: for simulations."""
-    return _normal(rng.bits(key, _words(shape)).numpy().view(np.uint64), shape)
+def keyed(key: int, what: str, shape: tuple[int, ...]) -> Tensor:
+    """Standard normal float64 numbers of a shape, a function of the key and of what they are for: for simulations."""
+    return _normal(rng.bits(rng.key(key, f"hiding {what}"), _words(shape)).numpy().view(np.uint64), shape)
 
 
 def secret(own: bytes, *told: object, shape: tuple[int, ...] = ()) -> Tensor:

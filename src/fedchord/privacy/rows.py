@@ -128,9 +128,7 @@ class Hiding:
         """Standard normal numbers for a step, which its key tells, and what they are for."""
         if self.secret:
             return draws.secret(self.secret, key, what, shape=shape)
-        folded = rng.fold(rng.fold(key, draws.HIDING), int.from_bytes(what.encode(), "little") % (1 << 63))
-        assert isinstance(folded, int)
-        return draws.keyed(folded, shape)
+        return draws.keyed(key, what, shape)
 
 
 @final

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,16 +39,19 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Service:
-    """How a server serves: seconds it waits for answers and for enough clients, and when a round goes on."""
+    """How a server serves: seconds it waits for answers and for enough clients, and when a round goes on. `present` is
+    the share of all clients that a round waits for before it begins (0: as many as it needs answers)."""
 
     deadline: float = 60.0
     wait: float = 600.0
     terms: Terms = field(default_factory=Terms)
     phases: int = 1
+    present: float = 0.0
 
     def __post_init__(self) -> None:
         check.positive("serve", "deadline", self.deadline)
         check.at_least("serve", "wait", self.wait, 0)
+        check.between("serve", "present", self.present, 0, 1)
         require(self.phases in (1, 2), "serve", f"phases must be 1 or 2, got {self.phases!r}")
 
 
@@ -90,6 +94,7 @@ class Asking:
         """The clients that can be asked in a round (from 0), sorted; it waits until they are enough, for a while."""
         size = self.plan.course.size(self.plan.clients)
         least = self.service.terms.least(self.work.algorithm, size)
+        least = max(least, math.ceil(self.service.present * self.plan.clients - 1e-9))
         until, told = time.monotonic() + self.service.wait, False
         while True:
             found = self._present(round)

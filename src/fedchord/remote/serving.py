@@ -45,7 +45,8 @@ def plan_of(fed: Fed) -> Plan:
 def service_of(fed: Fed) -> Service:
     """How long a round waits, and for whom."""
     given = fed.server
-    return Service(given.deadline, given.wait, Terms(given.attempts, given.minimum), given.phases)
+    terms = Terms(given.attempts, given.minimum)
+    return Service(given.deadline, given.wait, terms, given.phases, given.present)
 
 
 def serve_fed(fed: Fed, resume: bool = False, insecure: bool = False, live: Live | None = None) -> dict[str, Any]:

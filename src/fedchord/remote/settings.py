@@ -58,6 +58,8 @@ class Server:
     """The share of the cohort that must answer; rules that need everyone wait for all."""
     wait: float = 600.0
     """Seconds that the server waits for enough parties before a round."""
+    present: float = 0.0
+    """The share of all parties that a round waits for before it begins; 0: as many as must answer."""
     phases: int = 1
     """2: losses first, then weighted sums."""
     largest: float = 512.0
@@ -253,6 +255,7 @@ def _server(table: TomlTable) -> Server:
         attempts=check.whole(owner, "attempts", values.get("attempts", usual.attempts), 1),
         minimum=check.between(owner, "minimum", values.get("minimum", usual.minimum), 0, 1),
         wait=check.positive(owner, "wait", values.get("wait", usual.wait)),
+        present=check.between(owner, "present", values.get("present", usual.present), 0, 1),
         phases=check.whole(owner, "phases", values.get("phases", usual.phases), 1, 2),
         largest=check.positive(owner, "largest", values.get("largest", usual.largest)),
     )
