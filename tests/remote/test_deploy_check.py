@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from fedchord.remote.agreed import make_plan
 from fedchord.remote.checkup import check
 from fedchord.remote.facts import facts_of
 from fedchord.remote.init import init
-from fedchord.remote.reach import listening, reach
+from fedchord.remote.reach import awaited, listening, reach
 from fedchord.remote.settings import read_fed, read_party
 
 pytest.importorskip("cryptography", reason="cryptography is not installed: no certificates are made")
@@ -294,6 +294,13 @@ def test_the_way_to_the_server_is_tried(fed: Path) -> None:
         assert not good and f"its certificate is not signed by {ca}: somebody else answers" in told
     good, told = reach("127.0.0.1", free(), ca)
     assert not good and told.startswith("nobody listens at 127.0.0.1:")
+    port = free()
+    late = threading.Timer(0.7, lambda: kept.enter_context(answering(fed / "server", port)))
+    with ExitStack() as kept:
+        late.start()
+        assert awaited("127.0.0.1", port, ca, 0.0)[0] is False
+        assert awaited("127.0.0.1", port, ca, 30.0)[0] is True
+        late.join()
     good, told = reach("no-such-host.invalid", 9092, ca)
     assert not good and told.startswith("nobody knows the host no-such-host.invalid")
 

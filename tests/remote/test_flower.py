@@ -15,6 +15,7 @@ pytest.importorskip("flwr")
 if not os.environ.get("FEDCHORD_FLOWER"):
     pytest.skip("processes of Flower: FEDCHORD_FLOWER=1 asks for them", allow_module_level=True)
 
+from flwr.proto.message_pb2 import PushObjectResponse
 from helpers.flower import FACTS, Joined, federation, joined, party, until
 
 from fedchord.remote.parcel import Parcel
@@ -125,3 +126,21 @@ def test_a_superlink_that_was_killed_is_started_again_and_nodes_come_back(tmp_pa
             until(lambda: transport.clients() == {0, 1}, SECONDS, "two clients again")
             answers = transport.ask("add", {i: Parcel({"x": torch.ones(1)}) for i in range(2)}, SECONDS)
             assert {i: parcel.tensors["x"].tolist() for i, parcel in answers.parcels.items()} == {0: [1.0], 1: [2.0]}
+
+
+@pytest.mark.skipif(os.environ["FEDCHORD_FLOWER"] != "all", reason="FEDCHORD_FLOWER=all asks for it")
+def test_a_message_that_was_never_whole_does_not_hold_a_node(tmp_path, monkeypatch):
+    """A server ends while a node receives a message: the node waits for its pieces, and then serves the next one."""
+    fed = federation(tmp_path, 1)
+    node = Joined(party(fed, 0))
+    with joined(node):
+        with flower_transport(fed, FACTS) as transport:
+            until(lambda: transport.clients() == {0}, SECONDS, "a client")
+            runtime = transport._grid._grid._runtime_client
+            monkeypatch.setattr(runtime, "PushObject", lambda request: PushObjectResponse(stored=True))
+            assert transport.ask("add", {0: Parcel({"x": torch.ones(1)})}, 6.0).missing == {0: "late"}
+        with flower_transport(fed, FACTS) as transport:
+            until(lambda: transport.clients() == {0}, SECONDS, f"the client again, {node.lines}")
+            answers = transport.ask("add", {0: Parcel({"x": torch.ones(1)}, {"by": 1})}, SECONDS)
+            assert answers.parcels[0].tensors["x"].tolist() == [2.0]
+        assert node.said("a message was given up")

@@ -84,7 +84,7 @@ def _large_answers(transport, node, lines):
 
 def test_an_answer_of_an_old_round_is_not_taken(tmp_path):
     """A party that replays its first answer is left out of every later round, and both sides say so."""
-    made = Federated(tmp_path, {"method": "fedavg"}, minimum=0.6, attempts=1)
+    made = Federated(tmp_path, {"method": "fedavg"}, minimum=0.6, present=1.0, attempts=1)
     replaying = Joined(read_party(tmp_path / made.names[2] / "node.toml"), client=["helpers.replaying_node"])
     try:
         for client in range(2):

@@ -141,6 +141,7 @@ def plan(
 def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE.toml...", help="A server's or a party's file.")],
     offline: Annotated[bool, typer.Option("--offline", help="Do not try the server's address.")] = False,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="Wait for a server that is starting.")] = 0.0,
 ) -> None:
     """Is everything in place? Files, permissions, clock, certificates, port, versions, plan, rows.
 
@@ -149,10 +150,11 @@ def check(
     \b
       fedchord deploy check fed.toml
       fedchord deploy check node.toml --offline     while the server is not there yet
+      fedchord deploy check node.toml --wait 60     while it is starting
     """
     from fedchord.remote.checkup import check as look
 
-    findings = [finding for path in files for finding in look(path, offline)]
+    findings = [finding for path in files for finding in look(path, offline, wait=wait)]
     for finding in findings:
         print(f"{'ok   ' if finding.good else 'WRONG'} {finding.text}")
     wrong = sum(not finding.good for finding in findings)

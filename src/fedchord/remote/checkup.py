@@ -18,7 +18,7 @@ from fedchord.remote import certificates
 from fedchord.remote.checking import fits
 from fedchord.remote.limits import measurements
 from fedchord.remote.plan import Plan
-from fedchord.remote.reach import listening, reach
+from fedchord.remote.reach import awaited, listening
 from fedchord.remote.rows import own_rows
 from fedchord.remote.settings import Fed, Party, ServerTls, read_fed, read_nodes, read_party
 from fedchord.remote.toml_table import is_fed
@@ -40,12 +40,13 @@ class Finding:
 Findings = Iterator[Finding]
 
 
-def check(path: Path, offline: bool = False, now: datetime.datetime | None = None) -> list[Finding]:
-    """What there is to say about a server's or a party's file; `offline` leaves out the network."""
+def check(path: Path, offline: bool = False, now: datetime.datetime | None = None, wait: float = 0.0) -> list[Finding]:
+    """What there is to say about a server's or a party's file; `offline` leaves out the network, and a server that does
+    not answer yet is waited for so many seconds."""
     moment = now or datetime.datetime.now(datetime.UTC)
     if is_fed(path):
         return list(_fed(read_fed(path), offline, moment))
-    return list(_party(read_party(path), offline, moment))
+    return list(_party(read_party(path), offline, moment, wait))
 
 
 def _fed(fed: Fed, offline: bool, now: datetime.datetime) -> Findings:
@@ -63,7 +64,7 @@ def _fed(fed: Fed, offline: bool, now: datetime.datetime) -> Findings:
         yield Finding(*listening(fed.server.listens, fed.server.port, fed.tls and fed.tls.ca))
 
 
-def _party(party: Party, offline: bool, now: datetime.datetime) -> Findings:
+def _party(party: Party, offline: bool, now: datetime.datetime, wait: float) -> Findings:
     yield Finding(True, f"{party.path}: {party.name}, client {party.client} of {party.server}")
     yield from _versions()
     yield from _private(party.folder, 0o700)
@@ -82,7 +83,7 @@ def _party(party: Party, offline: bool, now: datetime.datetime) -> Findings:
             yield from _key(party.tls.key)
     yield from _rows(party)
     if not offline:
-        yield Finding(*reach(*party.address, party.tls and party.tls.ca))
+        yield Finding(*awaited(*party.address, party.tls and party.tls.ca, wait))
 
 
 # -- programs and files ----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ one that asks; this one keeps the node, its rows and torch. The code in the app 
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -14,8 +15,10 @@ from typing import Any
 
 import httpx
 from flwr.app import Message
+from flwr.proto.message_pb2 import PullObjectRequest, PullObjectResponse
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.supercore.interceptors import (
     RuntimeTokenHttpInterceptor,
     RuntimeVersionHttpInterceptor,
@@ -31,6 +34,8 @@ from fedchord.remote.transport import Answering
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 POLL = 0.1
+LOOK = 2.0
+"""Seconds between two looks whether a message that is not whole was given up."""
 FOLDERS = re.compile(r"(?<![\w.])/(?:[^/:'\"]+/)*")
 """The folders of a path in a text."""
 
@@ -50,25 +55,66 @@ def attend(
     version = RuntimeVersionHttpInterceptor(component_name="fedchord")
     signed = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods={ACQUIRE})
     asking = _client(address, [version, signed])
+    token = ""
     while True:
         try:
-            given = asking.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-clientapp"]))
+            token = token or _acquired(asking)
         except httpx.TransportError:  # not there yet, or not any more: the supervisor knows
             time.sleep(0.5)
             continue
-        if not given.token:
+        if not token:
             time.sleep(POLL)
             continue
-        task = _client(address, [version, RuntimeTokenHttpInterceptor(given.token)])
+        task = _client(address, [version, RuntimeTokenHttpInterceptor(token)])
+        token = ""
         heartbeat = HeartbeatSender(partial(_beat, task))
         try:
             heartbeat.start()
-            _serve(node, task, limit, say)
+            _serve(node, task, Pieces(task, partial(_acquired, asking)), limit, say)
+        except Abandoned as error:
+            say("a message was given up: its rest never came")
+            token = error.token
+        except ObjectPullError:
+            say("a message was given up: a part of it is gone")
         except httpx.HTTPError as error:
             say(f"the SuperNode does not take the answer ({' '.join(str(error).split())[:200]})")
         finally:
             heartbeat.stop()
             task.close()
+
+
+class Abandoned(Exception):
+    """The SuperNode hands over another message, so that the rest of this one will never come."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(token)
+        self.token = token
+
+
+class Pieces:
+    """A task's client that looks, while a piece is missing, whether the SuperNode has gone on without it.
+
+    A SuperNode hands over one message at a time, before it has all pieces of it. Where the run of a message ends
+    meanwhile (its server was killed and started again) it forgets the message, and not the task: the pieces would be
+    waited for without end.
+    """
+
+    def __init__(self, client: RuntimeHttpClient, acquired: Callable[[], str]) -> None:
+        self._client, self._acquired = client, acquired
+        self._lock, self._look = threading.Lock(), time.monotonic() + LOOK
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def PullObject(self, request: PullObjectRequest) -> PullObjectResponse:
+        """A piece, if it is there."""
+        found = self._client.PullObject(request)
+        with self._lock:
+            if not found.object_available and time.monotonic() >= self._look:
+                self._look = time.monotonic() + LOOK
+                if token := self._acquired():
+                    raise Abandoned(token)
+        return found
 
 
 def reply(
@@ -95,6 +141,11 @@ def _client(address: str, interceptors: list[Any]) -> RuntimeHttpClient:
     return RuntimeHttpClient.from_server_address(address, True, None, interceptors)
 
 
+def _acquired(client: RuntimeHttpClient) -> str:
+    """The token of the next message, if there is one."""
+    return str(client.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-clientapp"])).token)
+
+
 def _beat(client: RuntimeHttpClient) -> bool:
     try:
         return bool(client.SendTaskHeartbeat(SendTaskHeartbeatRequest()).success)
@@ -102,8 +153,8 @@ def _beat(client: RuntimeHttpClient) -> bool:
         return False
 
 
-def _serve(node: Answering, client: RuntimeHttpClient, limit: int, say: Callable[[str], None]) -> None:
-    message, context, _, _ = pull_task_input(client)
+def _serve(node: Answering, client: RuntimeHttpClient, pieces: Pieces, limit: int, say: Callable[[str], None]) -> None:
+    message, context, _, _ = pull_task_input(pieces)  # type: ignore[arg-type]
     refused: Refused | None = None
     try:
         kind, parcel = unpack(message.content, limit)

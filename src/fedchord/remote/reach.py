@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+import time
 from pathlib import Path
 
 SECONDS = 5.0
@@ -34,6 +35,14 @@ def reach(host: str, port: int, ca: Path | None, seconds: float = SECONDS) -> tu
         return False, f"{where} speaks no TLS: is it the right port?"
     except OSError as error:
         return False, f"{where} cannot be reached ({error.strerror or error})"
+
+
+def awaited(host: str, port: int, ca: Path | None, wait: float) -> tuple[bool, str]:
+    """As `reach`, for a server that may still be starting: while nobody answers it is tried again, for so long."""
+    end = time.monotonic() + wait
+    while not (found := reach(host, port, ca))[0] and time.monotonic() < end:
+        time.sleep(min(0.5, wait))
+    return found
 
 
 def listening(host: str, port: int, ca: Path | None) -> tuple[bool, str]:
