@@ -10,6 +10,10 @@ import pytest
 
 from fedchord.check import FedchordError
 from fedchord.data.formats import cache, idx
+from fedchord.data.formats.csv_file import read_csv
+from fedchord.experiments import study_file
+from fedchord.experiments.checks import check_run
+from fedchord.experiments.config import RunConfig
 from fedchord.remote.settings import read_party
 
 
@@ -44,3 +48,25 @@ def test_a_party_whose_rows_have_a_name_that_no_system_takes(tmp_path: Path) -> 
         assert read_party(tmp_path / "node.toml").name == "one"
     except FedchordError as error:
         assert "\n" not in str(error)
+
+
+def test_a_run_whose_data_have_a_name_that_no_system_takes() -> None:
+    with pytest.raises(FedchordError, match="xxx"):
+        check_run(RunConfig.from_values({"data": "digi/" + "x" * 5000}))
+
+
+def test_a_home_of_nobody_is_a_file_that_is_not_there() -> None:
+    with pytest.raises(FedchordError, match=r"~nobody-of-this-name/rows\.csv"):
+        RunConfig.from_values({"data": "~nobody-of-this-name/rows.csv", "data.label": "y"}).federation()
+
+
+def test_a_table_whose_first_column_counts_beyond_all_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(",y\n" + "1" * 5028 + ",2\n")
+    with pytest.raises(FedchordError, match="column 1 of the header has no name"):
+        read_csv(tmp_path / "a.csv")
+
+
+def test_a_set_of_a_study_that_is_no_list(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('methods = ["set:all"]\n[set]\nall = 3\n[row]\nA = { method = "fedavg" }\n')
+    with pytest.raises(FedchordError, match="the set all must be a list of rows, got 3"):
+        study_file.load(tmp_path / "a.toml")

@@ -1,4 +1,4 @@
-"""Where the files of data sets are looked for. It imports nothing heavy, so that they can be listed at once."""
+"""Where files are looked for. It imports nothing heavy, so that they can be listed at once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
+def expanded(path: str | Path) -> Path:
+    """A path with the home folder in the place of `~`; a `~name` of nobody stays as it is, and is then not there."""
+    return Path(os.path.expanduser(path))
+
+
 def data_root() -> Path:
     """The folder of the data sets: FEDCHORD_DATA, or else fedchord/ in the user's cache folder."""
     chosen = os.environ.get("FEDCHORD_DATA")
     if chosen:
-        return Path(chosen).expanduser()
+        return expanded(chosen)
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "fedchord"
 

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from fedchord.check import FedchordError, fail, require, unknown
+from fedchord.paths import expanded
 
 GROUPS = {kind: f"fedchord.{kind}s" for kind in ("method", "mixing", "server", "model", "source")}
 GROUPS["log"] = "fedchord.loggers"
@@ -94,11 +95,11 @@ def _example(kind: str) -> str:
 
 
 def _file(path: str) -> Path:
-    return Path(path).expanduser().resolve()
+    return expanded(path).resolve()
 
 
 def _read(kind: str, path: str) -> bytes:
-    file = Path(path).expanduser()
+    file = expanded(path)
     try:
         return file.read_bytes()
     except FileNotFoundError:

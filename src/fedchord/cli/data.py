@@ -214,11 +214,11 @@ def caches(
 def _root(root: Path | None, new: bool = False) -> Path:
     """The folder of the data sets; one that is named must be there, unless it is to be made."""
     from fedchord.check import require
-    from fedchord.data import data_root
+    from fedchord.paths import data_root, expanded
 
     if root is None:
         return data_root()
-    place = root.expanduser()
+    place = expanded(root)
     require(place.is_dir() or (new and not place.exists()), "data", f"--root {root} is no folder")
     return place
 

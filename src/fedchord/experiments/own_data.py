@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedchord.data.formats.csv_file import header_of
 from fedchord.data.formats.npz import array_names
 from fedchord.data.formats.texts import LENGTH
 from fedchord.data.table import SCALES
+from fedchord.paths import expanded
 
 if TYPE_CHECKING:
     from fedchord.experiments.config import RunConfig
@@ -37,7 +39,7 @@ MISSING = "missing"
 
 def is_own(data: str) -> bool:
     """Whether `data` names a file or folder of your own rather than a public data set."""
-    return data.endswith(FILES) or ("/" in data and Path(data).expanduser().is_dir()) or data in (".", "..")
+    return data.endswith(FILES) or ("/" in data and os.path.isdir(expanded(data))) or data in (".", "..")
 
 
 def kind(config: RunConfig) -> str:
@@ -56,7 +58,7 @@ def regression(config: RunConfig) -> bool:
 
 def read(config: RunConfig, features: Sequence[Feature] | None = None) -> DataSet:
     """The rows of the data; `features` says what the columns of a table are, where that was agreed elsewhere."""
-    what, path = kind(config), Path(config.data).expanduser()
+    what, path = kind(config), expanded(config.data)
     there = path.is_dir() if what == "folder of pictures" else path.is_file()
     require(there, "data", f"{config.data}: no such {'folder' if what == 'folder of pictures' else 'file'}")
     if what == "arrays":
@@ -81,7 +83,7 @@ def read(config: RunConfig, features: Sequence[Feature] | None = None) -> DataSe
 
 def has_clients(config: RunConfig) -> bool:
     """Whether the data have a client column; a file that cannot be read has none, and its reader tells."""
-    what, path = kind(config), Path(config.data).expanduser()
+    what, path = kind(config), expanded(config.data)
     if what == "folder of pictures":
         return False
     if config.data_client is not None:
@@ -118,7 +120,7 @@ def check(config: RunConfig) -> None:
 
 def mark(data: str) -> str:
     """What tells two versions of the data apart: the SHA-256 of a file, or of the names and sizes in a folder."""
-    path = Path(data).expanduser()
+    path = expanded(data)
     return _mark(path, _stamp(path))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from fedchord.check import FedchordError
 from fedchord.engine.layout import LAYOUT
 from fedchord.experiments.columns import SAMPLES
+from fedchord.paths import expanded
 from fedchord.safe import json_of, toml_of
 
 CONFIG, ROUNDS, SUMMARY, CHECKPOINTS = "config.toml", "rounds.jsonl", "summary.json", "checkpoints"
@@ -75,7 +76,7 @@ def find(places: Iterable[str | Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for place in places:
         path = Path(place)
-        matches = [path] if path.exists() else sorted(Path(p) for p in glob.glob(str(path.expanduser())))
+        matches = [path] if path.exists() else sorted(Path(p) for p in glob.glob(str(expanded(path))))
         if not matches:
             raise FedchordError(f"{place}: no such run folder")
         for match in (m for m in matches if m.is_dir()):

@@ -116,7 +116,9 @@ def _labels(owner: str, picked: Sequence[Any], sets: Mapping[str, Any]) -> list[
             continue
         if name.removeprefix(SET) not in sets:
             raise unknown(f"set of {owner}", name, [f"{SET}{known}" for known in sets])
-        labels += [str(label) for label in sets[name.removeprefix(SET)]]
+        held = sets[name.removeprefix(SET)]
+        require(isinstance(held, list), owner, f"the set {name.removeprefix(SET)} must be a list of rows, got {held!r}")
+        labels += [str(label) for label in held]
     return labels
 
 

@@ -15,6 +15,7 @@ from fedchord.data.formats.texts import VOCABULARY
 from fedchord.experiments.build import recipe
 from fedchord.export.chosen import Chosen
 from fedchord.export.gather import gather
+from fedchord.paths import expanded
 
 OWN = "network.py"
 """The copy of a model file of the user's."""
@@ -52,7 +53,7 @@ def _ours(made: models.Recipe) -> Network:
     needs: tuple[str, ...] = ()
     first = ""
     if made.kind is models.TextEncoder:
-        folder = Path(str(made.arguments["folder"])).expanduser()
+        folder = expanded(str(made.arguments["folder"]))
         parts = [folder / "config.json", folder / VOCABULARY]
         files = {f"{ENCODER}/{part.name}": part.read_bytes() for part in parts if part.is_file()}
         needs, first = ("transformers",), f'Path(__file__).parent / "{ENCODER}", empty=True, '
@@ -63,7 +64,7 @@ def _ours(made: models.Recipe) -> Network:
 
 def _own(name: str, arguments: Mapping[str, Any]) -> Network:
     path, inside = plugins.path_of(name), name.rpartition(":")[2]
-    source = Path(path).expanduser().read_bytes()
+    source = expanded(path).read_bytes()
     about = f"{inside} of {Path(path).name}, of which {OWN} is a copy, with its arguments."
     call = f"{Path(OWN).stem}.{inside}({_written(arguments)})"  # by its module: it may be called build itself
     text = f'"""{about}"""\n\nimport {Path(OWN).stem}\nfrom torch import nn\n\n\n{_build(call)}'

@@ -18,6 +18,7 @@ from fedchord.experiments import own_data
 from fedchord.experiments.config import WORDS, RunConfig
 from fedchord.experiments.settings import Scalar, parse_pairs
 from fedchord.files import blocked, written
+from fedchord.paths import expanded
 from fedchord.remote import certificates
 from fedchord.remote.certificates import Pair
 from fedchord.remote.facts import SPLIT
@@ -119,7 +120,7 @@ def _asked(
     for path in (place, command):
         plain = not path or re.fullmatch(r"/[\w./+-]+", path) is not None
         require(plain, OWNER, f"--place and --command are whole paths without blanks, got {path!r}")
-    own = name or folder.expanduser().absolute().name
+    own = name or expanded(folder).absolute().name
     check_name(OWNER, "the federation's name (--name, else that of the folder)", own)
     require(not folder.is_file(), OWNER, f"{folder} is a file")
     there = folder.is_dir() and any(folder.iterdir())

@@ -18,6 +18,7 @@ from fedchord.experiments import own_data
 from fedchord.experiments.config import check_key
 from fedchord.experiments.settings import Scalar, flatten
 from fedchord.metrics import find
+from fedchord.paths import expanded
 from fedchord.remote.limits import Limits
 from fedchord.remote.toml_table import TomlTable
 
@@ -281,7 +282,7 @@ def _is_method(name: str) -> None:
 def _rows(table: TomlTable) -> dict[str, Any]:
     """The keys of a run's data; a file or folder of one's own is looked for beside the file."""
     name = table.word("data")
-    beside = table.path.parent / Path(name).expanduser()
+    beside = table.path.parent / expanded(name)
     own = own_data.is_own(name) or os.path.isdir(beside)  # also of a name that no system takes
     found: dict[str, Any] = {"data": str(beside) if own else name}
     for key, value in flatten(table.values).items():

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from fedchord.check import FedchordError, fail, require, unknown
 from fedchord.experiments.settings import read_toml
+from fedchord.paths import expanded
 
 
 @final
@@ -23,7 +24,7 @@ class TomlTable:
     @staticmethod
     def read(path: str | Path, known: Collection[str] | None) -> TomlTable:
         """A whole file; None takes any key."""
-        return TomlTable(Path(path).expanduser().absolute(), str(path), read_toml(path))._checked(known)
+        return TomlTable(expanded(path).absolute(), str(path), read_toml(path))._checked(known)
 
     def _checked(self, known: Collection[str] | None) -> TomlTable:
         for key in self.values:
@@ -54,7 +55,7 @@ class TomlTable:
 
     def place(self, key: str, default: str | None = None) -> Path:
         """A path, from the folder of the file on."""
-        return self.path.parent / Path(self.word(key, default)).expanduser()
+        return self.path.parent / expanded(self.word(key, default))
 
     def names(self, key: str, check_one: Callable[[str], Any] | None = None) -> tuple[str, ...]:
         """Different words; none where the key is not there."""

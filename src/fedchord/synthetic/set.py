@@ -22,6 +22,7 @@ from fedchord.data.federation import Federation
 from fedchord.data.formats.npz import read_arrays
 from fedchord.evaluation.fitted import Fitted
 from fedchord.files import written
+from fedchord.paths import expanded
 
 OWNER = "synthetic"
 SET = "synthetic.npz"
@@ -182,7 +183,7 @@ def load(path: str | Path) -> SyntheticSet:
 
 def load_set(place: str | Path) -> SyntheticSet:
     """A set by its file, or by the folder of the run that made it."""
-    path = Path(place).expanduser()
+    path = expanded(place)
     if path.is_dir():
         made = (path / SET).is_file()
         require(made, OWNER, f"{place} has no {SET}: it holds no finished run of a method that ends with samples")

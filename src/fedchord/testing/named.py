@@ -12,6 +12,7 @@ from fedchord import catalog, plugins
 from fedchord.check import fail, unknown
 from fedchord.core.rules import Algorithm
 from fedchord.experiments.settings import parse_pairs
+from fedchord.paths import expanded
 from fedchord.testing.contract import Contract
 
 RULES = ("method", "mixing", "server")
@@ -76,4 +77,4 @@ def _found(name: str, home: Path) -> str:
     path = plugins.path_of(name)
     if not path or home == Path("."):
         return name
-    return f"{home / Path(path).expanduser()}{name.removeprefix(path)}"
+    return f"{home / expanded(path)}{name.removeprefix(path)}"

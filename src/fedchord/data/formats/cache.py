@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from fedchord.check import FedchordError, Unwritten, fail, require
 from fedchord.files import made_folder, placed
+from fedchord.paths import expanded
 from fedchord.safe import json_of
 from fedchord.tensors import Tensors
 
@@ -117,7 +118,7 @@ def progress(owner: str, items: Iterable[Item], total: int) -> Iterator[Item]:
 
 def _home(root: Path) -> Path:
     chosen = os.environ.get("FEDCHORD_CACHE")
-    return Path(chosen).expanduser() if chosen else root / "cache"
+    return expanded(chosen) if chosen else root / "cache"
 
 
 def _digest(root: Path, inputs: Sequence[Path], options: str) -> str:

@@ -112,7 +112,8 @@ def _unnamed(name: str, header: list[str], columns: dict[str, tuple[str, ...]]) 
     if "" not in header:
         return ""
     cells = columns[""]
-    counts = all(cell.isdecimal() and int(cell) == int(cells[0] or 0) + row for row, cell in enumerate(cells))
+    short = all(cell.isdecimal() and len(cell) <= 18 for cell in cells)
+    counts = short and all(int(cell) == int(cells[0]) + row for row, cell in enumerate(cells))
     require(header[0] == "" and counts, name, f"column {header.index('') + 1} of the header has no name")
     del columns[""]
     return "its first column, which has no name and counts the rows, is left out"

@@ -17,6 +17,7 @@ from fedchord.data.formats.csv_file import read_csv
 from fedchord.data.formats.images import BICUBIC, decoded
 from fedchord.data.labels import answers, told
 from fedchord.data.validate import check_data
+from fedchord.paths import expanded
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -126,7 +127,7 @@ def paths_of(file: Path, column: str, cells: Column, place: Place) -> list[Path]
     found = []
     for row, word in enumerate(words_of(cells)):
         require(bool(word), file.name, f"{place(row)}, column {column!r} is empty")
-        path = Path(word).expanduser()
+        path = expanded(word)
         path = path if path.is_absolute() else file.parent / path
         require(path.is_file(), file.name, f"{place(row)}, column {column!r}: {word}: no such file")
         found.append(path)

@@ -15,6 +15,7 @@ from fedchord.data.formats.csv_file import read_csv
 from fedchord.data.formats.wordpiece import END, START, WordPiece, pair, read_vocabulary
 from fedchord.data.labels import answers, told
 from fedchord.data.validate import check_data
+from fedchord.paths import expanded
 
 LENGTH = 128
 """Numbers of a text unless it is said how many; longer ones are cut."""
@@ -66,7 +67,7 @@ def tokens(owner: str, columns: Sequence[Column], encoder: str | Path, length: i
     """Texts, or pairs of texts, as numbers (n, length), 0 is padding; and how many were too long."""
     require(len(columns) in (1, 2), owner, f"a text is one column or two, got {len(columns)}")
     whole(owner, "data.length", length, 8, 100_000)
-    file = Path(encoder).expanduser() / VOCABULARY
+    file = expanded(encoder) / VOCABULARY
     require(file.is_file(), owner, f"{file}: no such file; texts need an encoder's folder with a WordPiece vocabulary")
     vocabulary = read_vocabulary(owner, file)
     cut, long = WordPiece(vocabulary), 0

@@ -25,7 +25,7 @@ from fedchord.data.sources import (
     speechcommands,
     tinyimagenet,
 )
-from fedchord.paths import data_root
+from fedchord.paths import data_root, expanded
 
 __all__ = ["OURS", "SOURCES", "Source", "adopt", "data_root", "load", "status"]
 
@@ -87,4 +87,4 @@ def status(source: Source, root: str | Path | None = None) -> str:
 
 
 def _place(root: str | Path | None) -> Path:
-    return data_root() if root is None else Path(root).expanduser()
+    return data_root() if root is None else expanded(root)
