@@ -185,7 +185,7 @@ FIGURES |= {
         figure_hostile.hostile,
     ),
     "hostile-mnist": Kind(
-        "the same on MNIST: three attacks, the global model",
+        "the same on MNIST, at two shares of hostile clients",
         "hostile_mnist",
         "about 3 min",
         figure_hostile.hostile,
