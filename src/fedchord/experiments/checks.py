@@ -45,6 +45,7 @@ def check_run(config: RunConfig) -> None:
         _line,
         _hostile,
         _privacy,
+        _compress,
     ):
         step(config)
 
@@ -226,6 +227,17 @@ def _privacy(config: RunConfig) -> None:
     require(fixed, "privacy", "bound=median follows the lengths of all updates, which are not hidden; give a length")
     told = "choose adds up losses on rows of clients, which are not hidden"
     require(config.choose is None, "privacy", told)
+
+
+def _compress(config: RunConfig) -> None:
+    """In how many bytes updates leave clients."""
+    packing = config.packing()
+    if packing is None:
+        given = config.compress_feedback is not None
+        require(not given, "run", "compress.feedback is given, but compress is not (half or bytes)")
+        return
+    require(not config.central, "run", "compress is about what clients send, and central has the rows of all")
+    packing.check(config.algorithm(), config.privacy == CLIENTS)
 
 
 def _line(config: RunConfig) -> None:

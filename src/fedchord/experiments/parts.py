@@ -152,6 +152,7 @@ class Parts:
             hidden.guards,
             bool(config.central),
             hidden.hiding,
+            config.packing(),
         )
         more = tuple(dict.fromkeys((*task.objective.metrics, *config.metrics))) if config.metrics else None
         check_kind(more or (), federation.regression)
