@@ -24,7 +24,6 @@ from fedchord.experiments import own_data
 from fedchord.experiments.build import LOSSES, method_model
 from fedchord.privacy.allowed import refused
 from fedchord.privacy.terms import CLIENTS, ROWS
-from fedchord.synthetic.features import check_features
 from fedchord.synthetic.share import ADDS
 
 if TYPE_CHECKING:
@@ -157,6 +156,8 @@ def _synthetic(config: RunConfig) -> None:
             raise fail("run", f"{name.replace('_', '.')} needs a method that ends with samples, got {config.method}")
     config.judged_by()
     if config.judge_features is not None:
+        from fedchord.synthetic.features import check_features  # here, since few runs measure it
+
         check_features(config.judge_features)
 
 
