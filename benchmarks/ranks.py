@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/ranks.py [W1 W3] [--methods fedavg superfed-mm] [--turns 2] [--compress bytes]
 
 Every contender is a job of its own (ranks by torchrun on 127.0.0.1, the others in one process) that prints the seconds
-of its rounds; the first is warm-up. All of them end with the same model, to the bit, which is checked. On two cores four
-processes have half a core each: that row says what more processes than cores cost.
+of its rounds; the first is warm-up. All of them end with the same model, to the bit, which is checked. On two cores
+four processes have half a core each: that row says what more processes than cores cost.
 """
 
 from __future__ import annotations
