@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 def tensors(run: Path) -> dict[str, torch.Tensor]:
     """All that the last checkpoint holds, by file and name."""
     last = max((run / "checkpoints").glob("round-*"))
-    files = [last / "state.safetensors", *(run / "checkpoints" / "memory").glob(f"client-*-{last.name}.safetensors")]
+    files = [last / "state.safetensors", *(run / "checkpoints" / "memory").glob("client-*.safetensors")]
     return {f"{path.name} {name}": tensor for path in files for name, tensor in load_file(path).items()}
 
 

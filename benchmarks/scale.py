@@ -141,7 +141,7 @@ def _draw(axes: dict[str, list[tuple[str, float, dict[str, float]]]], to: str) -
 
     figure, places = plt.subplots(2, 3, figsize=(9, 5), sharex="col", constrained_layout=True)
     for column, (axis, points) in enumerate(axes.items()):
-        for row, (key, label) in enumerate((("ms", "ms a round"), ("mb", "MB"))):
+        for row, (key, label) in enumerate((("ms", "CPU ms a round"), ("mb", "MB"))):
             place = places[row][column]
             for method, marker in zip(METHODS, "osD", strict=True):
                 mine = [(at, found[key]) for name, at, found in points if name == method]
@@ -151,7 +151,7 @@ def _draw(axes: dict[str, list[tuple[str, float, dict[str, float]]]], to: str) -
             place.set_ylabel(label if column == 0 else "")
             if row:
                 place.set_xlabel(axis)
-    places[0][0].legend(fontsize="small")
+    places[0][1].legend(fontsize="small")
     figure.savefig(to, dpi=110)
 
 

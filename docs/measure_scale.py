@@ -25,13 +25,11 @@ from fedchord.tensors import num_bytes
 PAGE = Path(__file__).with_name("scale.md")
 ROWS = 500
 """Rows that a client reads in a visit."""
-SPEED = 40e9
+SPEED = 30e9
 """Operations a second of one core: what a serial round of W1 reaches on the machine of benchmarks/README.md."""
-CORES = 32
-"""Cores of a machine of the cluster."""
 COHORT = 1000
-MEMORY = 64e9
-"""Bytes of memory of a machine."""
+MEMORY = 64e9 / 32
+"""Bytes of memory for each process of a machine of 64 GB with 32 cores."""
 LINKS = {"1": 1e9 / 8, "10": 1e10 / 8, "100": 1e11 / 8}
 """Bytes a second of a link, by Gbit/s."""
 
