@@ -11,6 +11,7 @@ from fedchord import catalog
 from fedchord.core.round import Plan, open_run
 from fedchord.core.rules import Algorithm
 from fedchord.core.training import Training
+from fedchord.engine.compress import asked
 from fedchord.engine.executors import make_executor
 from fedchord.engine.group import group_of
 from fedchord.engine.memory import ClientMemory
@@ -22,7 +23,7 @@ from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.sweep import sweep
 from fedchord.testing.contract import FEDERATION, Contract, states
 
-METHODS = ("fedavg", "scaffold", "superfed-mm", "aaggff-d", "fedevg", "fedper", "fedavg-ft")
+METHODS = ("fedavg", "scaffold", "superfed-mm", "aaggff-d", "fedevg", "fedper", "fedavg-ft", "scaffold bytes")
 
 
 class Named(Contract):
@@ -32,15 +33,15 @@ class Named(Contract):
         self._name = name
 
     def algorithm(self) -> Algorithm:
-        return catalog.build(self._name)
+        return catalog.build(self._name.partition(" ")[0])
 
 
 def ended(name: str, executor: str) -> dict[str, torch.Tensor]:
     """Everything a method ends with here: the server's state, the private states of this process, what was measured."""
-    method = Named(name)
+    method, form = Named(name), name.partition(" ")[2]
     group, plan = group_of(executor), Plan(4, method.cohort(), 1)
     training = Training(epochs=2, batch=4, lr=0.05)
-    work = Work.of(method.algorithm(), method.task(), FEDERATION, training, 1, "cpu")
+    work = Work.of(method.algorithm(), method.task(), FEDERATION, training, 1, "cpu", compress=asked(form or None))
     state = open_run(work.algorithm, work.task, FEDERATION.num_clients, plan)
     runner = make_executor(executor, work, state.broadcast, method.cohort())
     *_, last = rounds_of(runner, plan, state, RankMemory.of(ClientMemory(), group))

@@ -175,7 +175,7 @@ def _scaled(
     """The columns with gaps filled and the marked features standardised, how, and what to tell about it."""
     x = columns["x"]
     if dataset.scaled is None or not bool(dataset.scaled.any()):
-        _warn_scales(dataset, x[train.rows])
+        _warn_scales(dataset, x, train.rows)
     if dataset.scaled is None:
         return columns, None, []
     marked, gaps = int(dataset.scaled.sum()), int(x[held.rows].isnan().sum())
@@ -191,10 +191,11 @@ def _scaled(
     return {**columns, "x": scaling.spread(x, held)}, scaling, [note]
 
 
-def _warn_scales(dataset: DataSet, rows: Tensor) -> None:
-    """Warn where features differ by orders of magnitude and nothing brings them to one scale."""
-    if rows.ndim != 2 or not rows.is_floating_point() or rows.shape[1] < 2:
-        return
+def _warn_scales(dataset: DataSet, x: Tensor, train: Tensor) -> None:
+    """Warn where features of training rows differ by orders of magnitude and nothing brings them to one scale."""
+    if x.ndim != 2 or not x.is_floating_point() or x.shape[1] < 2:
+        return  # before a row is read: pictures lie on disk until they are used
+    rows = x[train]
     filled = torch.where(rows.isnan(), rows.nanmean(0), rows).double()
     spread = filled.std(0, correction=0)
     varies = (filled.amax(0) > filled.amin(0)) & (spread > 0)

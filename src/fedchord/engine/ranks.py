@@ -19,7 +19,7 @@ from fedchord.engine.executors import Arena, Found, Item, keep_freed_memory, one
 from fedchord.engine.group import OWNER, Group, attempted
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.work import Work
-from fedchord.tensors import Tensors
+from fedchord.tensors import Tensors, row, stack
 
 
 class Ranks:
@@ -65,16 +65,20 @@ class Ranks:
         return homes
 
     def _exchange(self, homes: list[int]) -> None:
-        """Every rank's uploads to all others; private states stay."""
-        groups = [rows for name, rows in self._arena.groups.items() if name != "own"]
-        parts = [rows for group in groups for rows in group.values()]
-        parts += [self._arena.losses] if self.work.needs_loss else []
+        """Every rank's uploads to all others, packed where they are; private states stay."""
+        groups = {way: rows for way, rows in self._arena.groups.items() if way != "own"}
+        parts = {f"{way}/{name}": rows for way, group in groups.items() for name, rows in group.items()}
+        parts |= {"loss": self._arena.losses} if self.work.needs_loss else {}
+        how = self.work.compress
         for rank in range(self.group.size):
-            slots = torch.tensor([slot for slot, where in enumerate(homes) if where == rank], dtype=torch.int64)
-            for rows in parts if len(slots) else []:
-                sent = rows[slots]
-                self.group.spread(sent, rank)
-                rows[slots] = sent
+            slots = [slot for slot, where in enumerate(homes) if where == rank]
+            for name, rows in parts.items() if slots else ():
+                sent = stack(how.packed({name: rows[slot]}) if how else {name: rows[slot]} for slot in slots)
+                for tensor in sent.values():
+                    self.group.spread(tensor, rank)
+                for place, slot in enumerate(slots):
+                    came = row(sent, place)
+                    rows[slot] = (how.unpacked(came) if how else came)[name]
 
     def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         mine = [at for at, item in enumerate(items) if self._place(at, item) == self.group.rank]

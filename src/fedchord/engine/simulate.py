@@ -20,6 +20,7 @@ from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.attendance import collected, enough
 from fedchord.engine.averaging import added
+from fedchord.engine.compress import Compress, asked, bytes_up
 from fedchord.engine.executors import Executor, make_executor
 from fedchord.engine.group import group_of
 from fedchord.engine.guards import Defence, finite
@@ -78,6 +79,7 @@ def simulate(
     attack: Attack | None = None,
     defence: Defence | None = None,
     privacy: Privacy | None = None,
+    compress: Compress | str | None = None,
 ) -> Iterator[RoundResult]:
     """Train an algorithm on a federation, one `RoundResult` per round.
 
@@ -87,14 +89,15 @@ def simulate(
     replies get lost, as over a network. `average` is the share of the rounds, the last ones, whose global models are
     averaged: a `Fitted` of the result deploys their mean. In an `attack` some clients are hostile (an executor of the
     caller's is made with `attack.among(federation, seed)`), and a `defence` says how the server takes uploads. With
-    `privacy` what leaves clients is hidden by noise. Nothing runs until the generator is advanced.
+    `privacy` what leaves clients is hidden by noise. `compress` ("half", "bytes" or a `Compress`) sends uploads in
+    fewer bytes. Nothing runs until the generator is advanced.
     """
     plan = Plan(rounds, cohort, seed, average=average, draw=drawing(privacy))
-    defence = defended(algorithm, attack, defence, weather, privacy)
+    defence, how = defended(algorithm, attack, defence, weather, privacy, asked(compress)), asked(compress)
     if attack is not None and isinstance(executor, str):
         federation = attack.among(federation, seed)
     hidden = shield(algorithm, privacy, task, federation, plan, training or Training())
-    shielded = (hidden.guards, False, hidden.hiding)
+    shielded = (hidden.guards, False, hidden.hiding, how)
     work = Work.of(hidden.algorithm, hidden.task, federation, training, seed, device, *shielded)
     memory = memory if memory is not None else ClientMemory(device=work.task.device)
     memory = RankMemory.of(memory, group_of(executor))
@@ -122,10 +125,14 @@ def defended(
     defence: Defence | None,
     weather: Weather | None = None,
     privacy: Privacy | None = None,
+    compress: Compress | None = None,
 ) -> Defence:
     """The defence, or the usual one; what does not fit the algorithm is refused."""
     made = defence or (Defence() if weather is None else Defence(terms=weather.terms))
-    made.check(algorithm, privacy is not None and privacy.level == CLIENTS)
+    hidden = privacy is not None and privacy.level == CLIENTS
+    made.check(algorithm, hidden)
+    if compress is not None:
+        compress.check(algorithm, hidden)
     if attack is not None:
         attack.check(algorithm)
     return made
@@ -199,7 +206,7 @@ def finished(
     """A round that is over, as a record: `asked` clients were sent the broadcast, at `start`."""
     ids = results.ids.tolist()
     down = num_bytes(before.broadcast) * asked if work.algorithm.client.sends else 0
-    up = sum(num_bytes(part) for part in (results.mix, results.carry, results.mean))
+    up = bytes_up(results, work.compress)
     up += 4 * len(ids) if work.needs_loss else 0
     log, seconds = dict(mix.log) | results.log.over_cohort(), time.perf_counter() - start
     return RoundResult(

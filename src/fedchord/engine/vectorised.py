@@ -15,13 +15,13 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from fedchord import rng
-from fedchord.core.local import local_round
 from fedchord.core.objective import Batch
 from fedchord.core.round import Results
 from fedchord.core.rules import Log, Phase, RoundInfo, Upload, Visit
 from fedchord.core.stream import ClientStream
 from fedchord.core.task import Task
 from fedchord.data.federation import Federation
+from fedchord.engine.compress import divided
 from fedchord.engine.executors import Arena, Found, Item, one_by_one, one_thread
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.work import Work
@@ -86,7 +86,7 @@ class Vectorised:
     ) -> None:
         work = self.work
         owns = [work.own(client, memory.get(client), shared) for client in ids]
-        visit = Visit(self._task, shared, owns[0], info, ids[0], int(self._sizes[ids[0]]))
+        visit = Visit(self._task, shared, divided(owns[0])[0], info, ids[0], int(self._sizes[ids[0]]))
         phases = work.algorithm.client.phases(visit)
         streams = [work.stream(client, info.round) for client in ids]
         plan = [_pad([list(_steps(s, i, phase, work)) for s in streams]) for i, phase in enumerate(phases)]
@@ -107,19 +107,7 @@ class Vectorised:
         ) -> tuple[list[Tensors], Tensors, Tensor]:
             counts = dict(zip(phases, steps, strict=True))
             stream = _TracedStream(work.federation, plan, (whole[0][0], whole[1][0]), size, counts)
-            upload, own, loss = local_round(
-                work.algorithm.client,
-                self._task,
-                work.training,
-                shared,
-                own,
-                stream,
-                info,
-                client,
-                key,
-                work.needs_loss,
-                work.guards,
-            )
+            upload, own, loss = work.local(self._task, shared, own, stream, info, client, key)
             loss = torch.zeros(()) if loss is None else loss
             return [upload.mix, upload.carry, upload.mean, upload.log.means, upload.log.sums], own, loss
 

@@ -14,10 +14,11 @@ from fedchord.core.local import Guard, local_round, train
 from fedchord.core.objective import Batch
 from fedchord.core.round import Plan, Results, advance, check_mix, open_round
 from fedchord.core.rules import Algorithm, Cohort, Mix, Phase, RoundInfo, ServerState, Upload, Visit
-from fedchord.core.stream import ClientStream
+from fedchord.core.stream import ClientStream, Stream
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.engine.compress import Compress, Packing, divided
 from fedchord.privacy.rows import Hiding, PoissonStream, counted
 from fedchord.tensors import Tensors
 
@@ -40,6 +41,8 @@ class Work:
     """Whether whoever takes part trains on the training rows of all clients: a control, no federation."""
     hiding: Hiding | None = None
     """How rows are hidden, by noise in every gradient; the task is then a `RowTask`."""
+    compress: Compress | None = None
+    """How uploads are packed, before the guards see them."""
 
     @staticmethod
     def of(
@@ -52,11 +55,12 @@ class Work:
         guards: tuple[Guard, ...] = (),
         central: bool = False,
         hiding: Hiding | None = None,
+        compress: Compress | None = None,
     ) -> Work:
         """The work of a run: data and task on the device, the training settings as the client rule needs them."""
         chosen = pick_device(device)
         used = algorithm.client.local(training or Training())
-        return Work(algorithm, task.to(chosen), federation.to(chosen), used, seed, guards, central, hiding)
+        return Work(algorithm, task.to(chosen), federation.to(chosen), used, seed, guards, central, hiding, compress)
 
     @property
     def needs_loss(self) -> bool:
@@ -71,31 +75,52 @@ class Work:
 
     def own(self, client: int, kept: Tensors | None, shared: Tensors) -> Tensors:
         """What the client keeps, or, where it keeps nothing, what it starts with."""
-        if kept:
-            return kept
-        return self.algorithm.client.init(self.task, shared, rng.key(self.seed, "own", client))
+        own, lost = divided(kept or {})
+        if not own:
+            own = self.algorithm.client.init(self.task, shared, rng.key(self.seed, "own", client))
+        if self.compress and not lost:
+            lost = self.compress.first(self.algorithm, shared)
+        return own | lost
 
     def run(
         self, client: int, shared: Tensors, kept: Tensors | None, info: RoundInfo, limit: int | None = None
     ) -> tuple[Upload, Tensors, Tensor | None]:
         """One client's local round; `limit` cuts each phase after so many steps, for trials."""
         stream, before = self.stream(client, info.round, self.central), getattr(self.task, "asked", 0)
-        done = local_round(
-            self.algorithm.client,
-            self.task,
-            self.training,
-            shared,
-            self.own(client, kept, shared),
-            stream if limit is None else Shortened(stream, limit),
-            info,
-            client,
-            rng.key(self.seed, "local", client, info.round),
-            self.needs_loss,
-            self.guards,
-        )
+        examples = stream if limit is None else Shortened(stream, limit)
+        own, key = self.own(client, kept, shared), rng.key(self.seed, "local", client, info.round)
+        done = self.local(self.task, shared, own, examples, info, client, key)
         if isinstance(stream, PoissonStream):
             counted(self.algorithm.client, self.task, before, stream)
         return done
+
+    def local(
+        self,
+        task: Task,
+        shared: Tensors,
+        own: Tensors,
+        stream: Stream,
+        info: RoundInfo,
+        client: int | Tensor,
+        key: rng.Key,
+    ) -> tuple[Upload, Tensors, Tensor | None]:
+        """A local round by a task, which may be vectorised; the upload leaves packed where that is asked for."""
+        rules, lost = divided(own)
+        packing = self.compress and Packing(self.compress, lost)
+        upload, kept, loss = local_round(
+            self.algorithm.client,
+            task,
+            self.training,
+            shared,
+            rules,
+            stream,
+            info,
+            client,
+            key,
+            self.needs_loss,
+            (packing, *self.guards) if packing else self.guards,
+        )
+        return upload, kept | packing.lost if packing else kept, loss
 
     def tuning(self, client: int, sampled: bool, state: ServerState) -> tuple[Visit, tuple[Phase, ...]]:
         """The training a client's rule asks for before deployment, and the visit it is asked with."""
@@ -111,8 +136,8 @@ class Work:
         before deployment gives."""
         visit, phases = self.tuning(client, kept is not None, state)
         if not phases:
-            return kept
-        visit = replace(visit, own=self.own(client, kept, state.broadcast), phase=phases[0])
+            return kept and divided(kept)[0]
+        visit = replace(visit, own=divided(self.own(client, kept, state.broadcast))[0], phase=phases[0])
         key = rng.key(self.seed, "tune", client, state.round)
         return train(self.algorithm.client, self.training, visit, self.stream(client, state.round), phases, key)
 

@@ -13,6 +13,7 @@ from fedchord import notebook, rng
 from fedchord.check import fail, require
 from fedchord.core.rules import LINE, Line, ServerState, shared_model
 from fedchord.engine.averaging import averaged
+from fedchord.engine.compress import divided
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult
 from fedchord.engine.work import Work
@@ -67,8 +68,8 @@ class Fitted:
         return self.state.visits[client] > 0
 
     def memory_of(self, client: int) -> Tensors | None:
-        """What a client keeps; empty if it keeps nothing, None if it never took part."""
-        return (self.memory.get(client) or {}) if self.sampled(client) else None
+        """What a client's rule keeps; empty if it keeps nothing, None if it never took part."""
+        return divided(self.memory.get(client) or {})[0] if self.sampled(client) else None
 
     def tunes(self, client: int) -> bool:
         """Whether a client trains before it deploys."""

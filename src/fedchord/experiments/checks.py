@@ -24,7 +24,6 @@ from fedchord.experiments import own_data
 from fedchord.experiments.build import LOSSES, method_model
 from fedchord.privacy.allowed import refused
 from fedchord.privacy.terms import CLIENTS, ROWS
-from fedchord.synthetic.features import check_features
 from fedchord.synthetic.share import ADDS
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ def check_run(config: RunConfig) -> None:
         _line,
         _hostile,
         _privacy,
+        _compress,
     ):
         step(config)
 
@@ -156,6 +156,8 @@ def _synthetic(config: RunConfig) -> None:
             raise fail("run", f"{name.replace('_', '.')} needs a method that ends with samples, got {config.method}")
     config.judged_by()
     if config.judge_features is not None:
+        from fedchord.synthetic.features import check_features  # here, since few runs measure it
+
         check_features(config.judge_features)
 
 
@@ -226,6 +228,17 @@ def _privacy(config: RunConfig) -> None:
     require(fixed, "privacy", "bound=median follows the lengths of all updates, which are not hidden; give a length")
     told = "choose adds up losses on rows of clients, which are not hidden"
     require(config.choose is None, "privacy", told)
+
+
+def _compress(config: RunConfig) -> None:
+    """In how many bytes updates leave clients."""
+    packing = config.packing()
+    if packing is None:
+        given = config.compress_feedback is not None
+        require(not given, "run", "compress.feedback is given, but compress is not (half or bytes)")
+        return
+    require(not config.central, "run", "compress is about what clients send, and central has the rows of all")
+    packing.check(config.algorithm(), config.privacy == CLIENTS)
 
 
 def _line(config: RunConfig) -> None:

@@ -54,6 +54,7 @@ class RunConfig(  # the last part comes first, so that fields and keys stand in 
     keys.Defended,
     keys.Hostile,
     keys.Weathered,
+    keys.Sent,
     keys.Private,
     keys.Rounds,
     keys.Measured,

@@ -31,8 +31,7 @@ from fedchord.experiments.parts import Settings
 from fedchord.experiments.reading import CHECKPOINTS, CONFIG, MADE, NOWHERE, ROUNDS, SERVED, SUMMARY, Line
 from fedchord.experiments.settings import read_toml
 from fedchord.files import add_text, blocked, flushed, made_folder, renamed, write_text
-from fedchord.synthetic.look import grid
-from fedchord.synthetic.look import write as write_picture
+from fedchord.synthetic import look
 from fedchord.synthetic.set import SET, SyntheticSet, load, save
 
 LEFT_OVER = frozenset({LOCK, "error.txt", OUTLINE, f".{OUTLINE}.partial", f".{CONFIG}.partial"})
@@ -229,7 +228,7 @@ class RunFolder:
         """Write the final set and, where samples are pictures, their grid."""
         save(made, self.samples)
         if len(made.shape) == 3 and made.shape[0] in (1, 3):
-            write_picture(grid(made), self.path / "grid.png")
+            look.write(look.grid(made), self.path / "grid.png")
 
     def read_snapshots(self) -> dict[int, SyntheticSet]:
         """The sets by round."""

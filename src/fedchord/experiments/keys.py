@@ -16,6 +16,7 @@ from fedchord.core.round import Plan
 from fedchord.core.training import Training
 from fedchord.engine.attendance import Terms
 from fedchord.engine.combine import TRIM
+from fedchord.engine.compress import Compress
 from fedchord.engine.guards import GROWN, Defence
 from fedchord.engine.weather import Weather
 from fedchord.evaluation.choice import EFFORTS, HELD, Chooser
@@ -298,6 +299,22 @@ class Private:
 
 
 @dataclass(frozen=True)
+class Sent:
+    """In how many bytes updates leave clients."""
+
+    compress: str | None = key(
+        None, "send updates in fewer bytes: half (2 a number) or bytes (1), what is lost comes later (default: 4)"
+    )
+    compress_feedback: bool | None = key(
+        None, "with false what is lost by rounding is lost, a control (default: true)", "compress.feedback"
+    )
+
+    def packing(self) -> Compress | None:
+        """How uploads are packed; None if they are not."""
+        return None if self.compress is None else Compress(self.compress, self.compress_feedback is not False)
+
+
+@dataclass(frozen=True)
 class Weathered:
     """Clients that are away and replies that get lost, as over a network."""
 
@@ -448,7 +465,8 @@ def typed(part: Field[Any], value: Any) -> Any:
         require(whole, "run", f"{key} must be a whole number, got {value!r}")
     elif kind == "bool":
         require(isinstance(value, bool), "run", f"{key} must be true or false, got {value!r}")
-        return value or None  # false is the same as not to say it
+        usual = name == "compress_feedback"  # what is the usual is the same as not to say it
+        return None if value is usual else value
     elif name in ("sweep_lambdas", "choose_lambdas"):
         grid = _grid(key, value)
         return None if grid == LAMBDAS else grid  # the same as not to say it

@@ -19,6 +19,7 @@ from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.engine.attendance import Terms
+from fedchord.engine.compress import Compress
 from fedchord.engine.guards import Defence
 from fedchord.engine.weather import Weather
 from fedchord.evaluation.choice import Chooser
@@ -57,6 +58,7 @@ class OwnConfig:
     attack: Attack | None = None
     guarded: Defence = field(default_factory=Defence)
     privacy: Privacy | None = None
+    compress: Compress | None = None
 
     def __post_init__(self) -> None:
         if self.sweep_lambdas is not None:
@@ -125,6 +127,10 @@ class OwnConfig:
         """What is hidden by noise; None if nothing."""
         return self.privacy
 
+    def packing(self) -> Compress | None:
+        """How uploads are packed; None if they are not."""
+        return self.compress
+
     def judged_by(self) -> Judge:
         """The recipe of the classifier that measures synthetic samples."""
         return self.judge
@@ -160,6 +166,7 @@ class OwnConfig:
         values |= {} if self.attack is None else {"attack": repr(self.attack)}
         values |= {} if self.guarded == Defence() else {"defence": repr(self.guarded)}
         values |= {} if self.privacy is None else {"privacy": repr(self.privacy)}
+        values |= {} if self.compress is None else {"compress": repr(self.compress)}
         values |= {} if self.out is None else {"out": self.out}
         return values | dict(self.parameters)
 

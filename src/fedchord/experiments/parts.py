@@ -26,7 +26,6 @@ from fedchord.evaluation.newcomers import Welcome, divide, welcome
 from fedchord.evaluation.sweep import Sweep, sweep
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.settings import Scalar
-from fedchord.experiments.synthesis import synthesis
 from fedchord.metrics import check_kind
 from fedchord.privacy.shield import shield
 from fedchord.privacy.terms import Privacy
@@ -152,6 +151,7 @@ class Parts:
             hidden.guards,
             bool(config.central),
             hidden.hiding,
+            config.packing(),
         )
         more = tuple(dict.fromkeys((*task.objective.metrics, *config.metrics))) if config.metrics else None
         check_kind(more or (), federation.regression)
@@ -221,7 +221,11 @@ class Parts:
         self, made: SyntheticSet | None, evaluation: Evaluation, lines: Sequence[dict[str, Any]]
     ) -> dict[str, Any] | None:
         """Bounds, quality, privacy and bytes of a synthetic set, for methods that end with samples."""
-        return None if made is None else synthesis(self, made, lines, headline(tuple(evaluation.metrics)))
+        if made is None:
+            return None
+        from fedchord.experiments.synthesis import synthesis  # here, since most runs end with a model
+
+        return synthesis(self, made, lines, headline(tuple(evaluation.metrics)))
 
     def swept(self, fitted: Fitted, metric: str = "", executor: Executor | None = None) -> Sweep | None:
         """A metric (the headline) along lambda, for methods with two models, and those of `BESIDE` with it."""

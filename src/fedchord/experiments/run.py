@@ -14,6 +14,8 @@ from fedchord.core.rules import Algorithm
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
+from fedchord.engine.compress import Compress
+from fedchord.engine.compress import asked as packed
 from fedchord.engine.group import RANKS, group_of, started
 from fedchord.engine.guards import Defence
 from fedchord.engine.simulate import defended
@@ -69,6 +71,7 @@ def run(
     attack: Attack | None = None,
     defence: Defence | None = None,
     privacy: Privacy | None = None,
+    compress: Compress | str | None = None,
 ) -> Run:
     """The run that the command makes, of your own objects: iterate over it, or call `finish`.
 
@@ -83,18 +86,20 @@ def run(
     is chosen for all clients by the rows they hold out (`data.hold.hold_out`). With `eval_clients` so many clients are
     measured, always the same ones, and with `eval_all` all of them in the end. In an `attack` some clients are
     hostile, and results are those of the others; a `defence` says how the server takes uploads. With `privacy` what
-    leaves clients is hidden by noise (`fedchord.privacy.terms.Privacy`).
+    leaves clients is hidden by noise (`fedchord.privacy.terms.Privacy`). `compress` ("half", "bytes" or a `Compress`)
+    sends uploads in fewer bytes.
     """
     check.whole("run", "eval_every", eval_every)
     check.whole("run", "checkpoint_every", checkpoint_every)
     asked = training or Training()
     names = _metrics(metrics)
     check_kind(names or (), federation.regression)
-    guarded = defended(algorithm, attack, defence, weather, privacy)
+    packing = packed(compress)
+    guarded = defended(algorithm, attack, defence, weather, privacy, packing)
     federation = federation if attack is None else attack.among(federation, seed)
     plan = Plan(rounds, cohort, seed, average=average, draw=drawing(privacy))
     hidden = shield(algorithm, privacy, task, federation, plan, asked)
-    shielded = (hidden.guards, False, hidden.hiding)
+    shielded = (hidden.guards, False, hidden.hiding, packing)
     work = Work.of(hidden.algorithm, hidden.task, federation, asked, seed, device, *shielded)
     config = OwnConfig(
         algorithm,
@@ -117,6 +122,7 @@ def run(
         attack=attack,
         guarded=guarded,
         privacy=privacy,
+        compress=packing,
     )
     config.plan().size(federation.num_clients)
     if choose is not None:

@@ -75,6 +75,8 @@ class Asking:
         looks = self.defence.looks
         sums = self.service.phases == 1 or not looks
         require(sums, "serve", f"phases=2 is for sums of updates, and {looks} must see single ones; use phases=1")
+        plain = self.service.phases == 1 or self.work.compress is None
+        require(plain, "serve", "phases=2 lets clients weigh updates, which compress has rounded; use phases=1")
         require(two, "serve", f"phases=2 is for mixing rules that need losses at most; {name} needs {sorted(needs)}")
 
     @property
@@ -210,7 +212,7 @@ class Asking:
 
     def check_upload(self, parcel: Parcel) -> None:
         """Refuse an upload that is not one of this plan."""
-        self._check(parcel, self.template)
+        self._check(parcel, self.work.compress.packed(self.template) if self.work.compress else self.template)
 
     def check_weighted(self, parcel: Parcel) -> None:
         """Refuse an upload of the second of two phases that is not one."""
@@ -233,10 +235,11 @@ class Asking:
 
 def stacked(work: Work, replies: Mapping[int, Parcel], template: Tensors) -> Results:
     """What came back, in the order of the clients; log entries that a client kept are NaN."""
-    ids = list(replies)
+    ids, how = list(replies), work.compress
+    came = [replies[client].tensors if how is None else how.unpacked(replies[client].tensors) for client in ids]
     rows: Tensors = {}
     for name, like in template.items():
-        parts = [replies[client].tensors.get(name) for client in ids]
+        parts = [tensors.get(name) for tensors in came]
         rows[name] = torch.stack([torch.full_like(like, torch.nan) if part is None else part for part in parts])
     groups = grouped(rows)
     losses, reports = (rows[name].flatten() if name in rows else None for name in (LOSS, REPORT))

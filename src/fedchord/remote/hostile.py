@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from fedchord.attacks.attack import LOSSES, Attack
+from fedchord.attacks.uploads import UPLOADS
 from fedchord.check import require
 from fedchord.remote.direct import Direct
 from fedchord.remote.marks import LOSS, grouped
@@ -31,6 +32,8 @@ class Hostile(Direct):
         attack.check(plan.algorithm)
         secret = plan.algorithm.mixing.secret and attack.name == LOSSES
         require(not secret, "rehearse", f"attack={LOSSES} cannot be played where clients add noise to their reports")
+        whole = plan.config.packing() is None or attack.name not in UPLOADS
+        require(whole, "rehearse", f"attack={attack.name} changes uploads as they are; leave compress out")
         self._attack, self._seed = attack, plan.course.seed
         self.hostile = attack.hostile(self._seed, plan.clients)
 

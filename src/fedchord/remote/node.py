@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from fedchord.core.round import open_run, round_info
 from fedchord.core.rules import LINE, RoundInfo, ServerState, Upload, Visit
 from fedchord.core.task import Task
 from fedchord.data.federation import Federation
+from fedchord.engine.compress import divided
 from fedchord.engine.executors import one_thread
 from fedchord.engine.memory import ClientMemory
 from fedchord.evaluation.evaluate import Measured, checked, measured, scored
@@ -70,6 +72,8 @@ class Node:
         self.versions, self.audit = Versions(memory, plan.fingerprint, versions), Audit(audit)
         guards = () if self.limits.clip is None else (Clip(self.limits.clip),)
         self.work = plan.work(rows, guards, secret if hides else b"")
+        whole = self.work.compress is None or self.limits.clip is None
+        require(whole, "limits", "clip is of updates as they are, and compress rounds them; leave one of the two out")
         self._kinds: dict[str, Callable[[Parcel], Parcel]] = {
             "hello": lambda parcel: self.hello(),
             "loss": self._loss,
@@ -106,7 +110,7 @@ class Node:
         """What would leave, by question: names and tensors of zeros in their shapes; no row is read for it."""
         info = round_info(self.plan.course, self.work.training, self.plan.clients, 0, 1)
         upload, _, _ = self.work.run(self.client, self._template, None, info, limit=0)
-        sent = packed(Upload(upload.mix, upload.carry, upload.mean, self.limits.logged(upload.log)))
+        sent = self._packed(upload)
         one, usual = torch.zeros(1, dtype=torch.float64), self._measures
         told = {} if not self.work.needs_loss else {REPORT if self.work.algorithm.mixing.secret else LOSS: one}
         names = self.limits.metric(self.plan.metrics(usual) or usual)
@@ -177,12 +181,17 @@ class Node:
         weights = self._weights(parcel)
         upload, own, loss = self.work.run(self.client, parcel.tensors, kept, info)
         self.versions.put(info.round, own, counted, received)
-        sent = packed(Upload(upload.mix, upload.carry, upload.mean, self.limits.logged(upload.log)))
+        sent = self._packed(upload)
         if weights is not None:
             sent = weighted(sent, *weights, self.work.task.buffers.counters)
         elif loss is not None:
             sent |= self._told(loss, info.round, received)
         return Parcel({name: tensor.detach() for name, tensor in sent.items()}, signed(self.plan, round=info.round))
+
+    def _packed(self, upload: Upload) -> Tensors:
+        """An upload as it travels, with as much of its log as the owner lets go."""
+        sent = packed(replace(upload, log=self.limits.logged(upload.log)))
+        return self.work.compress.packed(sent) if self.work.compress else sent
 
     def _weights(self, parcel: Parcel) -> tuple[float, float] | None:
         """In the second of two phases, by what the upload and its buffers are weighed; a bounded one not up."""
@@ -203,7 +212,7 @@ class Node:
         """The first of two phases: the loss of the received model alone."""
         info, kept, _, received = self._asked(parcel)
         work, stream = self.work, self.work.stream(self.client, info.round)
-        own = work.own(self.client, kept, parcel.tensors)
+        own = divided(work.own(self.client, kept, parcel.tensors))[0]
         visit = Visit(work.task, parcel.tensors, own, info, self.client, stream.size)
         loss = data_loss(work.task, work.algorithm.client.received(visit), stream)
         self.versions.note(info.round, received)

@@ -144,7 +144,7 @@ class Plan:
         task, rows = config.task(self.outline), self.outline if federation is None else federation
         training = config.training()
         hidden = shield(config.algorithm(), config.private(), task, self.outline, self.course, training, secret)
-        shielded = ((*hidden.guards, *guards), False, hidden.hiding)
+        shielded = ((*hidden.guards, *guards), False, hidden.hiding, config.packing())
         return Work.of(hidden.algorithm, hidden.task, rows, training, config.seed, "cpu", *shielded)
 
     def metrics(self, usual: tuple[str, ...]) -> tuple[str, ...] | None:

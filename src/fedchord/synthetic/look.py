@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from PIL import Image, ImageDraw
 from torch import Tensor
 
 from fedchord.check import require
 from fedchord.files import written
 from fedchord.synthetic.set import OWNER, SyntheticSet, to_image
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 GAP = 2
 """Pixels between two pictures."""
@@ -55,6 +58,8 @@ def tiled(pixels: Tensor) -> Tensor:
 
 def sheet(panels: Mapping[str, Tensor]) -> Image.Image:
     """Several grids side by side, each under its title."""
+    from PIL import Image, ImageDraw
+
     require(bool(panels), OWNER, "there is nothing to show")
     drawn = {title: to_image(pixels).convert("RGB") for title, pixels in panels.items()}
     height = max(picture.height for picture in drawn.values()) + TITLE
@@ -72,7 +77,7 @@ def write(picture: Tensor | Image.Image, path: str | Path) -> Path:
     """Write a picture as a PNG file."""
     file = Path(path)
     require(file.suffix == ".png", OWNER, f"the picture must end in .png, got {str(file)!r}")
-    image = picture if isinstance(picture, Image.Image) else to_image(picture)
+    image = to_image(picture) if isinstance(picture, Tensor) else picture
     with written(file) as partial:
         image.save(partial, format="PNG")
     return file

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
@@ -23,6 +23,9 @@ from fedchord.data.formats.npz import read_arrays
 from fedchord.evaluation.fitted import Fitted
 from fedchord.files import written
 from fedchord.paths import expanded
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 OWNER = "synthetic"
 SET = "synthetic.npz"
@@ -231,5 +234,7 @@ def save_pictures(made: SyntheticSet, folder: str | Path) -> int:
 
 def to_image(pixels: Tensor) -> Image.Image:
     """Bytes (channels, height, width) of one or three channels as a picture."""
+    from PIL import Image  # here, since most runs draw nothing
+
     plain = pixels[0] if pixels.shape[0] == 1 else pixels.permute(1, 2, 0)
     return Image.fromarray(plain.contiguous().numpy())
