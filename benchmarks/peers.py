@@ -17,16 +17,16 @@ TORCH = "torch==2.13.0"
 PACKAGES = {
     "fedjax": ("jax", "jaxlib", "fedjax==0.0.17"),
     "pfl": (TORCH, "pfl==0.6.0"),
-    "flower": (TORCH, "flwr[simulation]>=1.41,<1.42", "grpcio<1.80"),  # with 1.85 Ray's actors died of a corrupt mutex
+    "flower": (TORCH, "flwr[simulation]>=1.41,<1.42"),
     "fluke": (TORCH, "fluke-fl==0.8.1"),
 }
 TRIES = {
     "fedjax": "jax",
-    "pfl": "pfl.algorithm.federated_averaging",
-    "flower": "flwr.simulation",
-    "fluke": "fluke.algorithms.fedavg",
+    "pfl": "torch._dynamo, pfl.algorithm.federated_averaging",
+    "flower": "torch._dynamo, flwr.simulation",
+    "fluke": "torch._dynamo, fluke.algorithms.fedavg",
 }
-"""What must be importable in the end."""
+"""What must be importable in the end; importing it once also compiles it, which would fall into a first turn."""
 BEFORE = {
     "fluke": """\
 import torch

@@ -26,7 +26,7 @@ from works import JOBS
 HERE = Path(__file__).parent
 GROUPS = {"W9": ["W9-fedevg", "W9-witness"]}
 """Works of several jobs."""
-ROUNDS = {"W1": 4, "W2": 2, "W3": 200, "W7": 2, "W8": 2, "W9-fedevg": 4, "W9-witness": 10, "W10": 2}
+ROUNDS = {"W1": 4, "W2": 2, "W3": 120, "W7": 2, "W8": 2, "W9-fedevg": 4, "W9-witness": 10, "W10": 2}
 FEWER = {("W3", "flower"): 20}
 PEERS = {  # who runs what
     "fedjax": ("W1", "W3"),

@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_LOG_LEVEL": "ERROR"}
+os.environ |= {"RAY_worker_niceness": "0"}  # actors would give way to everything else on the machine (15 unless told)
 
 import torch
 import torch.nn.functional as F

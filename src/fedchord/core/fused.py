@@ -83,7 +83,7 @@ below_autograd = _taken(getattr(torch, "_C", None), "_AutoDispatchBelowAutograd"
 
 def under_vmap() -> bool:
     """Whether this is called inside `torch.func.vmap`; true as well where torch cannot tell."""
-    functorch = getattr(torch._C, "_functorch", None)
+    functorch: Any = getattr(torch._C, "_functorch", None)
     if not hasattr(functorch, "get_interpreter_stack"):
         return True
     return any(level.key() == functorch.TransformType.Vmap for level in functorch.get_interpreter_stack() or ())

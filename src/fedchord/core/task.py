@@ -56,7 +56,8 @@ class Task:
 
     `model` is a module (its present weights are the start) or a function that builds one (drawn anew from the run's
     seed). `apply(module, batch)` calls the module; by default `module(batch["x"])`. `dense=False` switches the dense
-    gradient off. `inputs` (`Federation.inputs`) tells rules that make examples what an example looks like.
+    gradient off. A module with a true attribute `channels_last` is given pictures in that memory format. `inputs`
+    (`Federation.inputs`) tells rules that make examples what an example looks like.
     """
 
     def __init__(
