@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 EXTRAS ?= dev
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test coverage lint format bench docs docs-check results index architecture wheel fresh sbom
+.PHONY: help setup demo test coverage lint format bench peers docs docs-check results index architecture wheel fresh sbom
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -37,7 +37,10 @@ format: setup ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 
 bench: setup ## the speed and memory benchmark, ratios in one run
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/run.py --memory
+
+peers: setup ## environments of the libraries that fedchord is timed against, in .peers/ (run.py --peers .peers)
+	$(BIN)/python benchmarks/peers.py .peers
 
 $(VENV)/docs: $(VENV)/ready
 	$(PIP) -e '.[docs]'

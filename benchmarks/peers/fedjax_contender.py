@@ -15,7 +15,6 @@ jax.tree_map = jax.tree_util.tree_map  # gone from current JAX; FedJAX 0.0.17 st
 
 import fedjax
 import jax.numpy as jnp
-import numpy as np
 from works import Job, contend
 
 WIDTHS = {"twonn": (784, 200, 200, 10), "logreg": (784, 10)}
@@ -39,8 +38,8 @@ def forward(layers: list[tuple[jax.Array, jax.Array]], x: jax.Array) -> jax.Arra
 
 def rounds(job: Job, count: int, options: argparse.Namespace) -> Iterator[None]:
     """Federated averaging, one round at a time."""
-    x, y = job.data()
-    flat = (x.reshape(len(y), -1) / np.float32(255)).astype(np.float32)
+    x, y = job.inputs()
+    flat = x.reshape(len(y), -1)
     slices = [slice(i * job.rows, (i + 1) * job.rows) for i in range(job.clients)]
     data = {str(i).encode(): fedjax.ClientDataset({"x": flat[s], "y": y[s]}) for i, s in enumerate(slices)}
 

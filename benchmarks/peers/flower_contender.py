@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "FLWR_LOG_LEVEL": "ERROR"}
+os.environ |= {"RAY_worker_niceness": "0"}  # actors would give way to everything else on the machine (15 unless told)
 
 import torch
 import torch.nn.functional as F
@@ -27,33 +28,19 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
+from networks import network
 from torch import nn
-from works import JOBS, Job
+from works import JOBS
 
 BACKEND = {"init_args": {"num_cpus": 2}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-
-
-def network(job: Job) -> nn.Module:
-    """The job's model in plain torch."""
-    channels, height, width = job.shape
-    if job.model == "twocnn":
-        first = [nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
-        second = [nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
-        hidden = [nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU()]
-        return nn.Sequential(*first, *second, *hidden, nn.Linear(512, job.classes))
-    inputs = channels * height * width
-    if job.model == "twonn":
-        hidden = [nn.Linear(inputs, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU()]
-        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(200, job.classes))
-    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, job.classes))
 
 
 @functools.cache
 def resident(name: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """What an actor keeps: the model, and the inputs and labels of all clients."""
     torch.set_num_threads(1)
-    x, y = JOBS[name].data()
-    return network(JOBS[name]), torch.from_numpy(x).float() / 255, torch.from_numpy(y)
+    inputs, labels = map(torch.from_numpy, JOBS[name].inputs())
+    return network(JOBS[name]), inputs, labels
 
 
 client = ClientApp()

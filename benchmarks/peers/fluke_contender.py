@@ -1,6 +1,6 @@
 """fluke's time for a job, through its own FedAVG, client and server.
 
-One process: fluke trains clients side by side on several GPUs only. One thread for the linear models, two for TwoCNN
+One process: fluke trains clients side by side on several GPUs only. One thread for linear models, two for the others
 (a second thread gains nothing on the small ones). Models stay in memory, nothing is evaluated, and clients forget their
 optimiser after a round, so that momentum starts from nothing as in the other contenders.
 """
@@ -22,25 +22,10 @@ from fluke import DDict, FlukeENV
 from fluke.algorithms.fedavg import FedAVG
 from fluke.data import DataSplitter, DummyDataContainer, FastDataLoader
 from fluke.utils import FederationObserver
-from torch import nn
+from networks import network
 from works import JOBS, Job
 
-THREADS = {"twonn": 1, "twocnn": 2, "logreg": 1}
-
-
-def network(job: Job) -> nn.Module:
-    """The job's model in plain torch."""
-    channels, height, width = job.shape
-    if job.model == "twocnn":
-        first = [nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
-        second = [nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
-        hidden = [nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU()]
-        return nn.Sequential(*first, *second, *hidden, nn.Linear(512, job.classes))
-    inputs = channels * height * width
-    if job.model == "twonn":
-        hidden = [nn.Linear(inputs, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU()]
-        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(200, job.classes))
-    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, job.classes))
+THREADS = {"twonn": 1, "twocnn": 2, "logreg": 1, "lstm-characters": 2, "resnet10": 2}
 
 
 class Clock(FederationObserver):
@@ -55,8 +40,7 @@ class Clock(FederationObserver):
 
 def federation(job: Job) -> FedAVG:
     """fluke's federated averaging on the job's clients."""
-    x, y = job.data()
-    inputs, labels = torch.from_numpy(x).float() / 255, torch.from_numpy(y)
+    inputs, labels = map(torch.from_numpy, job.inputs())
     pairs = zip(inputs.split(job.rows), labels.split(job.rows), strict=True)
     settings = {"num_labels": job.classes, "batch_size": job.batch, "shuffle": True}
     loaders = [FastDataLoader(*pair, **settings) for pair in pairs]

@@ -23,6 +23,7 @@ if __name__ == "__main__" and not {"TORCHELASTIC_RUN_ID", "PEER_DEFAULTS"} & os.
 
 import torch
 import torch.nn.functional as F
+from networks import network
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -35,22 +36,16 @@ from torch import nn
 from works import Job, contend
 
 
-class Network(nn.Sequential):
+class Network(nn.Module):
     """The job's model in plain torch, with the loss that pfl asks of a model."""
 
     def __init__(self, job: Job) -> None:
-        channels, height, width = job.shape
-        inputs = channels * height * width
-        if job.model == "twocnn":
-            first = [nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
-            second = [nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
-            hidden = [nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU()]
-            super().__init__(*first, *second, *hidden, nn.Linear(512, job.classes))
-        elif job.model == "twonn":
-            hidden = [nn.Linear(inputs, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU()]
-            super().__init__(nn.Flatten(), *hidden, nn.Linear(200, job.classes))
-        else:
-            super().__init__(nn.Flatten(), nn.Linear(inputs, job.classes))
+        super().__init__()
+        self.inner = network(job)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.inner(inputs)
+        return outputs
 
     def loss(self, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(self(inputs), labels)
@@ -62,8 +57,7 @@ class Network(nn.Sequential):
 
 def clients(job: Job) -> FederatedDataset:
     """The job's clients, drawn as pfl recommends; their batches are cut once."""
-    x, y = job.data()
-    inputs, labels = torch.from_numpy(x).float() / 255, torch.from_numpy(y)
+    inputs, labels = map(torch.from_numpy, job.inputs())
     pairs = zip(inputs.split(job.rows), labels.split(job.rows), strict=True)
     data = [PyTorchTensorDataset(pair, user_id=str(number)) for number, pair in enumerate(pairs)]
     return FederatedDataset(data.__getitem__, get_user_sampler("minimize_reuse", range(job.clients)))
@@ -73,12 +67,12 @@ def rounds(job: Job, count: int, options: argparse.Namespace) -> Iterator[None]:
     """Federated averaging, one round at a time: a later run goes on where the one before stopped."""
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.manual_seed(0)  # every process has to start from the same parameters
-    network = Network(job)
+    module = Network(job)
 
     def sgd(parameters: Iterator[nn.Parameter], lr: float) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr, job.momentum, weight_decay=job.weight_decay)
 
-    model = PyTorchModel(network, sgd, torch.optim.SGD(network.parameters(), 1.0))
+    model = PyTorchModel(module, sgd, torch.optim.SGD(module.parameters(), 1.0))
     data = clients(job)
     backend = SimulatedBackend(data, data)
     algorithm = FederatedAveraging()

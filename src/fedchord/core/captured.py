@@ -86,7 +86,8 @@ class Captured:
             rows = dict(zip(columns, flat[count:], strict=True))
             outputs = torch.func.functional_call(self._applied, inside, (rows,))
             loss = mean_loss(self._objective, outputs, rows)
-            return torch.autograd.grad(loss, points, materialize_grads=True)
+            found = torch.autograd.grad(loss, points, materialize_grads=True)
+            return tuple(part.contiguous() for part in found)
 
         traced = make_fx(slopes, tracing_mode="fake")(*values, *batch.values())
         _shorten(traced)

@@ -79,3 +79,11 @@ inference = _taken(getattr(torch, "_C", None), "_InferenceMode", torch.inference
 """Less bookkeeping in each small operation; as a context, `inference(True)`."""
 below_autograd = _taken(getattr(torch, "_C", None), "_AutoDispatchBelowAutograd", torch.no_grad)
 """The same for operations whose results may meet autograd later; as a context, `below_autograd()`."""
+
+
+def under_vmap() -> bool:
+    """Whether this is called inside `torch.func.vmap`; true as well where torch cannot tell."""
+    functorch: Any = getattr(torch._C, "_functorch", None)
+    if not hasattr(functorch, "get_interpreter_stack"):
+        return True
+    return any(level.key() == functorch.TransformType.Vmap for level in functorch.get_interpreter_stack() or ())

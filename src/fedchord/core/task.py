@@ -18,6 +18,7 @@ from torch.func import functional_call
 
 from fedchord import rng
 from fedchord.check import FedchordError, fail
+from fedchord.core import fused
 from fedchord.core.captured import Captured
 from fedchord.core.dense import Dense
 from fedchord.core.inputs import Inputs
@@ -55,7 +56,8 @@ class Task:
 
     `model` is a module (its present weights are the start) or a function that builds one (drawn anew from the run's
     seed). `apply(module, batch)` calls the module; by default `module(batch["x"])`. `dense=False` switches the dense
-    gradient off. `inputs` (`Federation.inputs`) tells rules that make examples what an example looks like.
+    gradient off. A module with a true attribute `channels_last` is given pictures in that memory format. `inputs`
+    (`Federation.inputs`) tells rules that make examples what an example looks like.
     """
 
     def __init__(
@@ -183,8 +185,15 @@ class Task:
         if self._module.training is not training:
             self._module.train(training)
         inside = {f"module.{name}": tensor for name, tensor in named.items()}
-        outputs: Tensor = functional_call(self._applied, inside, (batch,))
+        outputs: Tensor = functional_call(self._applied, inside, (self._shown(batch),))
         return outputs
+
+    def _shown(self, batch: Batch) -> Batch:
+        """The batch as the module is given it: pictures with their channels last in memory, where the module says that
+        this is faster (`channels_last`); not under `vmap`, which has no such tensors."""
+        if not getattr(self._module, "channels_last", False) or fused.under_vmap():
+            return batch
+        return batch | {"x": batch["x"].contiguous(memory_format=torch.channels_last)}
 
     def loss(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> tuple[Tensor, Tensor]:
         """The mean loss of a batch in training mode, differentiable in theta, and the buffers after it."""
@@ -199,7 +208,7 @@ class Task:
                 return self.forward(theta, buffers, batch, training=False)
             self._bind(theta, buffers)
             self._module.train(False)
-            return self._applied(batch)
+            return self._applied(self._shown(batch))
 
     def some(self, wanted: Tensor) -> Tensor | slice:
         """The places where `wanted` is true, to save work elsewhere; all of them in a traced run, where no shape may
@@ -250,6 +259,7 @@ class Task:
 
     def grad_parts(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> list[Tensor]:
         """The gradient as one tensor per entry of the layout; buffers are changed in place."""
+        batch = self._shown(batch)
 
         def exact() -> list[Tensor]:
             outputs = self._trained_outputs(theta, buffers, batch, key)
@@ -268,7 +278,9 @@ class Task:
             return self._applied(batch)
 
     def _parts(self, value: Tensor) -> list[Tensor]:
-        return list(torch.autograd.grad(value, self._parameters, materialize_grads=True))
+        """The gradient by parameter, in the order of theta's numbers: fused updates do not look at strides."""
+        found = torch.autograd.grad(value, self._parameters, materialize_grads=True)
+        return [part.contiguous() for part in found]
 
     def grad_of(
         self, score: Score, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key
@@ -284,7 +296,7 @@ class Task:
 
             slope, (after, seen) = torch.func.grad(value, has_aux=True)(theta)
             return slope, after, seen
-        found, seen = score(self._trained_outputs(theta, buffers, batch, key))
+        found, seen = score(self._trained_outputs(theta, buffers, self._shown(batch), key))
         return self._parts(found), buffers, seen.detach()
 
     def grad_x(
@@ -303,7 +315,7 @@ class Task:
         if self._module.training:
             self._module.train(False)
         x = x.detach().requires_grad_()
-        outputs = self._applied({"x": x})
+        outputs = self._applied(self._shown({"x": x}))
         return torch.autograd.grad(score(outputs), x)[0], outputs.detach()
 
     def pullback(self, function: Callable[[Tensors], Tensor], inputs: Tensors) -> tuple[Tensor, Pull]:
@@ -359,7 +371,7 @@ class Task:
                     seen += 1
                     for norm in norms.values():
                         norm.momentum = 1 / seen  # a plain average of all batches up to this one
-                    functional_call(self._applied, named, (batch,))
+                    functional_call(self._applied, named, (self._shown(batch),))
         finally:
             for part, mode in before:
                 part.training = mode

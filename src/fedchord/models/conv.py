@@ -21,6 +21,9 @@ class TwoCNN(nn.Module):
     network.)
     """
 
+    channels_last = True
+    """Faster so (see `Task`)."""
+
     def __init__(self, channels: int, size: int | tuple[int, int], classes: int, hidden: int = 512) -> None:
         super().__init__()
         height, width = (size, size) if isinstance(size, int) else size
