@@ -131,6 +131,19 @@ class Federated:
     def serve(self, *words: str) -> subprocess.Popen[bytes]:
         return self.start("serve", str(self.folder / "fed.toml"), *words)
 
+    def pid_of(self, process: int, module: str) -> int | None:
+        """The process of a party's SuperNode or client, or of a server's SuperLink, by its parent; None if it is not
+        there."""
+        parent = str(self.processes[process].pid)
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (path / "cmdline").read_text().split("\0")
+                if module in words and (path / "stat").read_text().rpartition(")")[2].split()[1] == parent:
+                    return int(path.name)
+            except OSError:
+                continue
+        return None
+
     def end(self) -> None:
         for process in self.processes:
             if process.poll() is None:

@@ -75,6 +75,7 @@ def test_without_noise_a_row_is_always_found():
         assert found.right == 1.0 and found.lower > 1.9  # with 30 games to look at, 2.03 is the most
 
 
+@pytest.mark.filterwarnings("ignore:privacy. privacy.delta is 0.1")  # so that few games are enough
 def test_claims_for_rows_that_forget_the_sampling_or_half_of_the_sensitivity_are_disproved():
     found = rows(0.5, delta=0.1, games=200, rows=24)
     assert found.holds

@@ -74,19 +74,6 @@ def test_a_hostile_party_over_tls_is_the_simulated_one_and_a_defence_holds(tmp_p
         made.end()
 
 
-def pid_of(made, client, module):
-    """The process of a party's SuperNode or client, or of the server's SuperLink, by its parent."""
-    parent = str(made.processes[client].pid)
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (path / "cmdline").read_text().split("\0")
-            if module in words and (path / "stat").read_text().rpartition(")")[2].split()[1] == parent:
-                return int(path.name)
-        except OSError:
-            continue
-    raise AssertionError(f"{module} is not there")
-
-
 @long
 def test_nodes_and_server_killed_on_the_way(tmp_path):
     """kill -9 of a client process, of a SuperNode, of the SuperLink and of the server: the same bits in the end."""
@@ -96,11 +83,11 @@ def test_nodes_and_server_killed_on_the_way(tmp_path):
             made.join(client)
         server = made.serve()
         made.until(lambda: made.rounds_done >= 1, 150)
-        os.kill(pid_of(made, 0, "fedchord.remote.attending"), signal.SIGKILL)
+        os.kill(made.pid_of(0, "fedchord.remote.attending"), signal.SIGKILL)
         made.until(lambda: made.rounds_done >= 2, 150)
-        os.kill(pid_of(made, 1, "fedchord.remote.flower_node"), signal.SIGKILL)
+        os.kill(made.pid_of(1, "fedchord.remote.flower_node"), signal.SIGKILL)
         made.until(lambda: made.rounds_done >= 3, 200)
-        os.kill(pid_of(made, 3, "fedchord.remote.flower_link"), signal.SIGKILL)
+        os.kill(made.pid_of(3, "fedchord.remote.flower_link"), signal.SIGKILL)
         made.until(lambda: made.rounds_done >= 5, 200)
         server.kill()
         made.wait(server, 10)
