@@ -4,6 +4,7 @@
     python tests/soak.py --kills 20 --seed 7 run export                # some of them
     python tests/soak.py --every run export                            # killed before each operation on files
     python tests/soak.py --full run export                             # a disk that is full from each of them on
+    python tests/soak.py --kills 10 flower                             # processes of Flower; only where it is named
 
 Case n of a task is drawn from the seed, the task and n, and can be had again by them.
 """
@@ -35,6 +36,9 @@ from helpers.killed import (
     survive,
 )
 
+FLOWER = "flower"
+"""The task of real federations, which needs the extra flower and a minute or so for each case."""
+
 
 def every(task: Task, alone: Alone, home: Path, counts: dict[str, Any]) -> None:
     """Kill before each operation on files, once."""
@@ -62,6 +66,22 @@ def drawn(task: Task, alone: Alone, home: Path, counts: dict[str, Any], seed: in
         noted(counts)
 
 
+def federated(home: Path, counts: dict[str, Any], seed: int, kills: int) -> None:
+    """Kill processes of federations over Flower until there were so many kills."""
+    from helpers.killed_flower import survive_flower
+
+    known = counts.setdefault(FLOWER, {"kills": 0, "cases": 0, "wrong": [], "moments": []})
+    while known["kills"] < kills:
+        case = known["cases"]
+        outcome = survive_flower(home / "killed", random.Random(f"{seed} {FLOWER} {case}"))
+        known["cases"], known["kills"] = case + 1, known["kills"] + outcome.kills
+        known["moments"] += outcome.moments
+        if outcome.wrong:
+            known["wrong"].append(f"case {case} ({', '.join(outcome.moments)}): {outcome.wrong}")
+        print(f"{FLOWER}, case {case} ({', '.join(outcome.moments)}): {outcome.wrong or 'the same bits'}", flush=True)
+        noted(counts)
+
+
 def full(task: Task, alone: Alone, home: Path, counts: dict[str, Any]) -> None:
     """A disk that takes nothing from each operation on, once; then it has room again."""
     known = counts.setdefault(f"{task.name}, full disk", {"kills": 0, "cases": 0, "wrong": []})
@@ -85,6 +105,9 @@ def main() -> None:
         for name in chosen:
             home = Path(place) / name.replace(" ", "-").replace(",", "")
             home.mkdir()
+            if name == FLOWER:
+                federated(home, counts, GIVEN.seed, -(-GIVEN.kills // len(chosen)))
+                continue
             alone = left_alone(TASKS[name], home / "alone")
             assert ended(TASKS[name], left_alone(TASKS[name], home / "twice"), home / "twice") == "", name
             print(f"{name}: alone {alone.seconds:.2f} s, {alone.operations} operations on files", flush=True)
@@ -98,7 +121,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    asked.add_argument("tasks", nargs="*", metavar="TASK", help=", ".join(TASKS))
+    asked.add_argument("tasks", nargs="*", metavar="TASK", help=", ".join((*TASKS, FLOWER)))
     asked.add_argument("--kills", type=int, default=100)
     asked.add_argument("--seed", type=int, default=1)
     asked.add_argument("--home", type=Path, help="where the folders are, such as /dev/shm")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,18 @@ def test_rows_that_train_alike_are_trained_once_and_end_as_alone(tmp_path: Path)
         alone = planned([name])
         assert not study.run(alone, tmp_path / "alone", say=lambda line: None).failed
         assert everything(folders[name]) == everything(tmp_path / "alone" / alone.jobs[0].folder)
+
+
+def test_hidden_rows_are_lent_too_and_what_is_spent_stays(tmp_path: Path) -> None:
+    """A run that begins where its last round was is tried for one round more than its budget was planned for."""
+    hidden = {"privacy": "rows", "privacy.noise": 2.0, "privacy.delta": 0.001, "rounds": 2}
+    rows = [{"label": name, "method": name} | hidden for name in ("fedavg", "fedavg-ft")]
+    plan = study.plan(study.parse("t", {"metric": "top1", "seeds": [3], "settings": BASE, "method": rows}))
+    assert not study.run(plan, tmp_path, say=lambda line: None).failed
+    first, tuned = (tmp_path / job.folder for job in plan.jobs)
+    assert (tuned / borrow.NOTE).is_file()
+    told = [json.loads((folder / "summary.json").read_text())["privacy"] for folder in (first, tuned)]
+    assert told[0] == told[1]
 
 
 @pytest.mark.parametrize(

@@ -38,13 +38,23 @@ QUICK = {"deadline": 30.0, "minimum": 1.0, "wait": 120.0}
 
 
 class Federated:
-    """Folders of a server and three parties, their processes, and the same run in the simulator."""
+    """Folders of a server and three parties, their processes, and the same run in the simulator, with what is only
+    `played` there beside the plan."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any], secure: bool = True, **server: Any) -> None:
-        self.folder, fed = folder, secured(folder, 3)
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, Any],
+        secure: bool = True,
+        rows: dict[str, Any] = ROWS,
+        played: dict[str, Any] | None = None,
+        **server: Any,
+    ) -> None:
+        self.folder, self.rows, fed = folder, rows, secured(folder, 3)
         self.names, self.port = fed.clients, fed.server.port
         given = {key: value for key, value in (USUAL | settings).items() if value is not None}
-        self.config = RunConfig.from_values(ROWS | given | {"executor": "serial", "out": str(folder / "simulated")})
+        here = {"executor": "serial", "out": str(folder / "simulated")}
+        self.config = RunConfig.from_values(rows | given | here | (played or {}))
         known = replace(facts(self.config.federation(), ranges=True), client_names=self.names)
         self.plan = Plan.of({key: value for key, value in given.items() if key not in ELSEWHERE}, known)
         outline.save(known, folder / "data.safetensors")
@@ -62,7 +72,7 @@ class Federated:
         home = self.folder / self.names[client]
         home.mkdir(exist_ok=True)
         (home / "secret").write_bytes(bytes(32))
-        file = {"name": self.names[client], "client": client, "server": f"127.0.0.1:{self.port}", "data": dict(ROWS)}
+        file = {"name": self.names[client], "client": client, "server": f"127.0.0.1:{self.port}", "data": self.rows}
         file |= {"plan": "../plan.json", "outline": "../data.safetensors"} | more
         file |= {"tls": {"ca": "../ca.pem", "key": f"../{self.names[client]}.key"}, "limits": {"log": []}}
         (home / "node.toml").write_text(tomli_w.dumps(file))
@@ -121,6 +131,19 @@ class Federated:
     def serve(self, *words: str) -> subprocess.Popen[bytes]:
         return self.start("serve", str(self.folder / "fed.toml"), *words)
 
+    def pid_of(self, process: int, module: str) -> int | None:
+        """The process of a party's SuperNode or client, or of a server's SuperLink, by its parent; None if it is not
+        there."""
+        parent = str(self.processes[process].pid)
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (path / "cmdline").read_text().split("\0")
+                if module in words and (path / "stat").read_text().rpartition(")")[2].split()[1] == parent:
+                    return int(path.name)
+            except OSError:
+                continue
+        return None
+
     def end(self) -> None:
         for process in self.processes:
             if process.poll() is None:
@@ -158,8 +181,8 @@ class Federated:
     def simulate(self) -> dict[str, Any]:
         return execute(self.config)
 
-    def assert_same(self, summary: dict[str, Any]) -> None:
-        """Global state, private models, evaluation and sweep are the simulator's, bit for bit."""
+    def assert_same_state(self) -> None:
+        """Global state and private models are the simulator's, bit for bit."""
         memory = ClientMemory()
         here = checkpoint.load(self.folder / "out" / "checkpoints", ClientMemory())
         there = checkpoint.load(self.folder / "simulated" / "checkpoints", memory)
@@ -173,6 +196,10 @@ class Federated:
             known = memory.get(client) or {}
             assert (kept or {}).keys() == known.keys(), name
             assert all(torch.equal(kept[part], known[part]) for part in known), name
+
+    def assert_same(self, summary: dict[str, Any]) -> None:
+        """The same, and evaluation and sweep too."""
+        self.assert_same_state()
         served = json.loads((self.folder / "out" / "summary.json").read_text())
         known = json.loads(json.dumps(summary))
         assert served["sweep"] == known["sweep"]

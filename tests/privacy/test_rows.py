@@ -139,6 +139,15 @@ def test_several_gradients_of_a_batch_cost_as_one_longer_one():
     assert one.after(1) == pytest.approx(four.after(1))
 
 
+def test_a_course_goes_on_beyond_its_plan_in_proportion():
+    """Two rounds of 10 steps and one of 5: a fourth round is taken for a third of 25 more, rounded up to 34 steps."""
+    course = Course((50,), 5, ((10, 20, 25),), 1e-5, given=2.0)
+    for rounds, steps in ((1, 10), (3, 25), (4, 34), (6, 50)):
+        theirs = RDPAccountant()
+        theirs.history = [(2.0, 0.1, steps)]
+        assert course.after(rounds) == pytest.approx(theirs.get_epsilon(1e-5), rel=0.01)
+
+
 METHODS = [name for name in catalog.METHODS if not refused(catalog.build(name), "rows")]
 
 

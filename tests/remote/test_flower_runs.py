@@ -16,8 +16,13 @@ pytest.importorskip("flwr")
 if not os.environ.get("FEDCHORD_FLOWER"):
     pytest.skip("processes of Flower: FEDCHORD_FLOWER=1 asks for them", allow_module_level=True)
 
-from helpers.federated import Federated
+from helpers.federated import ROWS, Federated
+from helpers.flower import Joined, joined
 from helpers.small_disk import free, leave
+
+from fedchord.attacks.attack import Attack
+from fedchord.experiments.run import execute
+from fedchord.remote.settings import read_party
 
 ALL = {
     "superfed-mm": {"method": "superfed-mm"},
@@ -45,17 +50,28 @@ def test_a_federation_over_tls_is_the_simulation(name, tmp_path):
         made.end()
 
 
-def pid_of(made, client, module):
-    """The process of a party's SuperNode or client, or of the server's SuperLink, by its parent."""
-    parent = str(made.processes[client].pid)
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (path / "cmdline").read_text().split("\0")
-            if module in words and (path / "stat").read_text().rpartition(")")[2].split()[1] == parent:
-                return int(path.name)
-        except OSError:
-            continue
-    raise AssertionError(f"{module} is not there")
+@long
+def test_a_hostile_party_over_tls_is_the_simulated_one_and_a_defence_holds(tmp_path):
+    """A party's own process turns its update round, five times as long: the bits of the simulation in the same attack,
+    with a model that is good behind the geometric median and useless without."""
+    attack = {"attack": "sign-flip", "attack.share": 0.34, "attack.scale": 5.0}
+    plan = {"method": "fedavg", "mixing": "geometric-median", "rounds": 5, "lr": 0.3}
+    made = Federated(tmp_path, plan, present=1.0, rows=ROWS | {"split": "iid"}, played=attack)
+    (wrong,) = Attack("sign-flip", 0.34).hostile(made.config.seed, 3)
+    client = ["helpers.hostile_node", "sign-flip", "5"]
+    hostile = Joined(read_party(tmp_path / made.names[wrong] / "node.toml"), client=client)
+    try:
+        for other in {0, 1, 2} - {wrong}:
+            made.join(other)
+        with joined(hostile):
+            server = made.serve()
+            good = made.simulate()["metrics"]["top1"]["mean"]
+            assert made.wait(server, 300) == 0, made.logs()
+        made.assert_same_state()
+        bare = execute(made.config.with_values(mixing="by-size", out=None))["metrics"]["top1"]["mean"]
+        assert good > 0.8 and bare < 0.4, (good, bare)
+    finally:
+        made.end()
 
 
 @long
@@ -67,11 +83,11 @@ def test_nodes_and_server_killed_on_the_way(tmp_path):
             made.join(client)
         server = made.serve()
         made.until(lambda: made.rounds_done >= 1, 150)
-        os.kill(pid_of(made, 0, "fedchord.remote.attending"), signal.SIGKILL)
+        os.kill(made.pid_of(0, "fedchord.remote.attending"), signal.SIGKILL)
         made.until(lambda: made.rounds_done >= 2, 150)
-        os.kill(pid_of(made, 1, "fedchord.remote.flower_node"), signal.SIGKILL)
+        os.kill(made.pid_of(1, "fedchord.remote.flower_node"), signal.SIGKILL)
         made.until(lambda: made.rounds_done >= 3, 200)
-        os.kill(pid_of(made, 3, "fedchord.remote.flower_link"), signal.SIGKILL)
+        os.kill(made.pid_of(3, "fedchord.remote.flower_link"), signal.SIGKILL)
         made.until(lambda: made.rounds_done >= 5, 200)
         server.kill()
         made.wait(server, 10)

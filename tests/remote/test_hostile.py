@@ -12,8 +12,8 @@ from fedchord.attacks.attack import Attack
 from fedchord.check import FedchordError
 from fedchord.engine.simulate import simulate
 from fedchord.remote.asking import Service
-from fedchord.remote.direct import nodes_of
-from fedchord.remote.hostile import Hostile
+from fedchord.remote.direct import Direct, nodes_of
+from fedchord.remote.hostile import Hostile, HostileNode
 from fedchord.remote.rehearsal import rehearse
 from fedchord.remote.serve import serve
 
@@ -100,3 +100,22 @@ def test_private_reports_cannot_be_lied_about_here(tmp_path):
     plan = plan_of("aaggff-p")
     with pytest.raises(FedchordError, match="attack=lying cannot be played where clients add noise to their reports"):
         Hostile(nodes_of(plan, pictures(), tmp_path, SECRET), plan, Attack("lying", 0.5))
+
+
+@pytest.mark.parametrize(("name", "method"), [("sign-flip", "scaffold"), ("noise", "fedavg"), ("lying", "term")])
+def test_a_node_that_is_hostile_by_itself_sends_what_the_simulated_one_does(name, method, tmp_path):
+    """As a party of its own would: it is given no other's answers, and the transport does not know of it."""
+    plan, attack = plan_of(method, rounds=2, cohort="all"), Attack(name, 0.25, 3.0)
+    nodes = nodes_of(plan, pictures(), tmp_path, SECRET, OPEN)
+    (wrong,) = attack.hostile(plan.course.seed, plan.clients)
+    run = serve(plan, Direct({**nodes, wrong: HostileNode(nodes[wrong], attack)}), service=QUICK)
+    run.finish()
+    known = simulated(plan, attack)[-1]
+    assert_same_state(run.fitted.state, known.state)
+    assert_same_memory(nodes, known)
+
+
+def test_a_node_alone_cannot_play_what_needs_several(tmp_path):
+    node = nodes_of(plan_of("fedavg"), pictures(), tmp_path, SECRET, OPEN)[0]
+    with pytest.raises(FedchordError, match="rehearse: attack=little needs all hostile clients in one place"):
+        HostileNode(node, Attack("little", 0.25))

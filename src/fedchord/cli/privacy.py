@@ -80,10 +80,17 @@ def cost(
 
 
 def _settings(pairs: list[str], clients: int):  # type: ignore[no-untyped-def]
-    """The settings of a run of equal weights with privacy of clients, and its privacy."""
+    """The settings of a run of equal weights with privacy of clients unless another is said, and its privacy."""
     from fedchord.experiments.config import RunConfig
 
-    base = {"method": "uniform", "privacy": "clients", "data": "digits", "clients": clients, "cohort": "all"}
+    base = {
+        "method": "uniform",
+        "privacy": "clients",
+        "data": "digits",
+        "clients": clients,
+        "cohort": "all",
+        "batch": 0,
+    }
     config = RunConfig.from_pairs(pairs, base)
     return config, config.private()
 
@@ -91,23 +98,32 @@ def _settings(pairs: list[str], clients: int):  # type: ignore[no-untyped-def]
 def audit(
     pairs: Settings = None,
     clients: Annotated[int, typer.Option(help="The number of clients.")] = 10,
+    rows: Annotated[int, typer.Option(help="For privacy=rows: a client's rows besides the canary.")] = 20,
     games: Annotated[int, typer.Option(help="How often the game is played, with and without the canary.")] = 1000,
     seed: Annotated[int, typer.Option(help="The seed of the first game.")] = 0,
 ) -> None:
-    """Try to disprove the epsilon of privacy=clients: a canary is looked for in the broadcasts of many short runs.
+    """Try to disprove a claimed epsilon: a canary is looked for in what many short runs release.
+
+    With privacy=clients (unless another is said) the canary is a client, looked for in broadcasts; with privacy=rows it
+    is a row, looked for in the uploads of its client, which reads all rows at every step unless batch is given.
 
     \b
       fedchord privacy audit rounds=3 privacy.noise=2
       fedchord privacy audit rounds=3 privacy.noise=0     no noise: what the game can show at most
+      fedchord privacy audit privacy=rows rounds=3 privacy.noise=2
     """
     from fedchord.core.task import Task
     from fedchord.models import LogisticRegression
-    from fedchord.privacy.audit import audit_clients
+    from fedchord.privacy.audit import audit_clients, audit_rows
+    from fedchord.privacy.terms import ROWS
 
     config, terms = _settings(pairs or [], clients)
-    plan, task = config.plan(), Task(lambda: LogisticRegression(inputs=4, classes=2))
-    size = plan.size(clients)
-    found = audit_clients(config.algorithm(), task, terms, clients, size, plan.rounds, games, seed)
+    plan, algorithm = config.plan(), config.algorithm()
+    if terms.level == ROWS:
+        found = audit_rows(algorithm, terms, rows, plan.rounds, games, seed, config.training())
+    else:
+        task, size = Task(lambda: LogisticRegression(inputs=4, classes=2)), plan.size(clients)
+        found = audit_clients(algorithm, task, terms, clients, size, plan.rounds, games, seed)
     typer.echo(f"{games} games with the canary and {games} without, {100 * found.right:.1f} % guessed right")
     typer.echo(
         f"epsilon is at least {found.lower:.3f} (95 %); the claim is {found.claimed:.3f} at delta {terms.delta:g}"

@@ -16,6 +16,7 @@ from fedchord.core.objective import Batch, live_mean
 from fedchord.core.rules import Log, Phase, SamplesRule, Slope, Upload, Visit, shared_model
 from fedchord.core.task import Task
 from fedchord.core.training import Training
+from fedchord.privacy.quotient import only
 from fedchord.tensors import Tensors
 
 SETTINGS = ("optimiser", "lr", "lr_decay", "lr_step", "beta1", "weight_decay", "batch")
@@ -146,6 +147,10 @@ class Energy(SamplesRule):
     def synthesise(self, task: Task, shared: Tensors, key: int) -> Batch:
         return moving.settled(task, shared["x"])
 
+    def numerator(self) -> Energy:
+        """The rule that sends no weights, where whole clients are hidden."""
+        return only(self, "sends", {"num": "mix"})
+
     # -- one visit ------------------------------------------------------------------------------------------------
 
     def init(self, task: Task, shared: Tensors, key: int) -> Tensors:
@@ -222,7 +227,8 @@ class Energy(SamplesRule):
         energy = -chosen(outputs, labels[:: self.spc]).mean()
         log = Log(means=dict(zip(WATCHED, [*trained["energies"].unbind(), energy], strict=True)))
         kept = shared_model(trained) if self.persistent else {}
-        return Upload(mix={"num": num, "den": weight.reshape(x.shape[:2])}, log=log), kept
+        sent = {"num": num, "den": weight.reshape(x.shape[:2])}
+        return Upload(mix={name: sent[name] for name in self.sends}, log=log), kept
 
 
 def chosen(outputs: Tensor, labels: Tensor) -> Tensor:

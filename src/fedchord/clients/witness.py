@@ -18,6 +18,7 @@ from fedchord.core.objective import Batch
 from fedchord.core.rules import Log, Phase, SamplesRule, Upload, Visit
 from fedchord.core.task import Task
 from fedchord.core.training import LocalOptimiser, Training
+from fedchord.privacy.quotient import only
 from fedchord.privacy.rows import Hiding
 from fedchord.tensors import Tensors
 
@@ -100,6 +101,10 @@ class Witness(SamplesRule):
     def synthesise(self, task: Task, shared: Tensors, key: int) -> Batch:
         return moving.settled(task, shared["x"])
 
+    def numerator(self) -> Witness:
+        """The rule that sends no weights, where whole clients are hidden."""
+        return only(self, "sends", {"num": "mix"})
+
     # -- one visit ------------------------------------------------------------------------------------------------
 
     def phases(self, visit: Visit) -> tuple[Phase, ...]:
@@ -152,7 +157,8 @@ class Witness(SamplesRule):
         weight = counts / total
         num = slope * weight.reshape(-1, *[1] * (x.ndim - 1))
         log = Log(means={"discrepancy": (weight * apart).sum()})
-        return Upload(mix={"num": num, "den": weight[:, None].expand(x.shape[:2])}, log=log), {}
+        sent = {"num": num, "den": weight[:, None].expand(x.shape[:2])}
+        return Upload(mix={name: sent[name] for name in self.sends}, log=log), {}
 
     @property
     def _least(self) -> float:

@@ -6,7 +6,7 @@ With m clients in a round (on average, under Poisson sampling), clip C and noise
 
 where u_i is all of client i's upload, what is mixed and what is averaged, as one vector. It is the Gaussian mechanism;
 what the server makes of it, broadcasts and later rounds included, costs nothing more. m is the planned number: who did
-not answer counts as zero.
+not answer counts as zero. Of a quotient the numerator alone is sent (`privacy.quotient`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fedchord.core.records import Log
 from fedchord.core.rules import Algorithm, Cohort, Mix, MixingRule, RoundInfo, ServerRule, Update, Upload, Visit
 from fedchord.privacy import draws
 from fedchord.privacy.accounting import Spending
+from fedchord.privacy.quotient import undivided
 from fedchord.privacy.terms import Privacy
 from fedchord.tensors import Tensors
 
@@ -124,5 +125,6 @@ def protected(
 ) -> Algorithm:
     """The algorithm with equal weights and noise; uploads must also be clipped, by the guard `Clip(privacy.clip)`."""
     spending = privacy.of_clients(clients, cohort, rounds)
-    server = Noised(algorithm.server, privacy.clip, cohort, spending, secret)
-    return Algorithm(algorithm.client, EqualParts(cohort, spending), server, algorithm.name)
+    whole = undivided(algorithm)
+    server = Noised(whole.server, privacy.clip, cohort, spending, secret)
+    return Algorithm(whole.client, EqualParts(cohort, spending), server, algorithm.name)

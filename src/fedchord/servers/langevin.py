@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedchord import check, rng
 from fedchord.core.rules import RoundInfo, ServerRule, Update
+from fedchord.privacy.quotient import only
 from fedchord.tensors import Tensors
 
 SCHEDULE: dict[str, Any] = {
@@ -82,6 +83,10 @@ class Langevin(ServerRule):
         for name in ("beta", "beta_end", "delta", "margin", "repel", "repel_end"):
             check.at_least("Langevin", name, getattr(self, name), 0)
 
+    def numerator(self) -> Langevin:
+        """The rule that is told no weights, where whole clients are hidden: g = sum_i w_i a_i G_i."""
+        return only(self, "takes", {"num": "mix"})
+
     @property
     def horizon(self) -> str:
         """What depends on the number of all rounds: T in what falls until the last one."""
@@ -104,7 +109,8 @@ class Langevin(ServerRule):
         return first - (first - end) * fallen
 
     def step(self, broadcast: Tensors, update: Update, state: Tensors, info: RoundInfo) -> tuple[Tensors, Tensors]:
-        x, num, den = broadcast["x"], update.mix["num"], update.mix["den"]
+        x, num = broadcast["x"], update.mix["num"]
+        den = update.mix["den"] if "den" in self.takes else num.new_ones(num.shape[:2])
         den = den.reshape(*den.shape, *[1] * (x.ndim - den.ndim))
         held = den != 0
         direction, state = self._conditioned(num / torch.where(held, den, 1.0), held, state)
