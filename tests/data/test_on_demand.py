@@ -17,7 +17,7 @@ from fedchord.data.federation import DataSet
 from fedchord.engine.simulate import simulate
 from fedchord.models import LogisticRegression
 
-ROWS, SIDE = 2000, 64
+ROWS, SIDE = 400, 400
 
 
 def resident(file: Path) -> int:
@@ -34,16 +34,17 @@ def resident(file: Path) -> int:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux which pages are there")
 def test_a_federation_reads_no_picture_and_a_round_those_of_its_clients(tmp_path):
     file = tmp_path / "x.bin"
-    file.write_bytes(bytes(ROWS * SIDE * SIDE))
+    with file.open("wb") as stream:
+        stream.truncate(ROWS * SIDE * SIDE)  # zeros that take no room
     x = torch.from_file(str(file), shared=False, size=ROWS * SIDE * SIDE, dtype=torch.uint8).reshape(
         ROWS, 1, SIDE, SIDE
     )
     data = DataSet("mapped", {"x": x, "y": torch.arange(ROWS) % 10}, 10)
-    federation = federate(data, Iid(), num_clients=200, seed=1)
+    federation = federate(data, Iid(), num_clients=100, seed=1)
     assert resident(file) == 0
     task = Task(lambda: LogisticRegression(SIDE * SIDE, 10))
-    plan = {"rounds": 1, "cohort": 2, "training": Training(batch=20), "executor": "serial"}
+    plan = {"rounds": 1, "cohort": 1, "training": Training(batch=20), "executor": "serial"}
     list(simulate(catalog.build("fedavg"), task, federation, **plan))
-    assert 0 < resident(file) < x.numel() / 2  # Linux maps the neighbours of a page with it
-    int(x.sum())
-    assert resident(file) > 0.9 * x.numel()  # the measure sees what is read
+    assert 0 < resident(file) < x.numel() / 4  # 3 or 4 of 400, and neighbours of pages, which Linux maps with them
+    int(x[: ROWS // 2].sum())
+    assert resident(file) > 0.45 * x.numel()  # the measure sees what is read
