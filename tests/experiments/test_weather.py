@@ -38,6 +38,12 @@ def test_a_run_in_bad_weather_goes_on_to_the_same_bits(tmp_path):
     assert resume(tmp_path / "b")["metrics"] == whole["metrics"]
 
 
+def test_a_round_in_which_nobody_is_there_ends_in_one_line():
+    pairs = ["method=uniform", "clients=3", "cohort=all", "rounds=9", "model=logreg", "executor=serial"]
+    with pytest.raises(FedchordError, match=r"^round 1: only 0 of 3 clients answered, 1 are needed"):
+        execute(RunConfig.from_pairs([*pairs, "seed=1", "weather.away=0.9"]))
+
+
 def test_a_rule_that_needs_everyone_ends_in_one_line(tmp_path):
     pairs = ["method=aaggff-s", "clients=3", "cohort=all", "rounds=4", "model=logreg", "weather.away=1:3"]
     config = RunConfig.from_pairs([*pairs, f"out={tmp_path / 'c'}", "checkpoint_every=1"])

@@ -100,6 +100,11 @@ def test_set_back_beyond_the_versions_is_refused_in_words(tmp_path):
     assert "the client's memory after round 1 is gone (kept: after rounds 3, 4, 5)" in str(error.value)
 
 
+def test_a_server_whose_nodes_do_not_come_ends_in_one_line():
+    with pytest.raises(TooFew, match=r"^round 1: only 0 of 2 clients answered, 1 are needed"):
+        serve(plan_of("uniform"), Direct({}), service=QUICK).finish()
+
+
 def test_nodes_come_and_go(tmp_path):
     """Who is not there is not drawn; who comes, or comes back, takes part in the next round."""
     plan = plan_of("scaffold", cohort="all", rounds=4)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from fedchord import check
 from fedchord.check import FedchordError
+from fedchord.core.round import Plan
 from fedchord.core.rules import Algorithm
 
 Reply = TypeVar("Reply")
@@ -61,6 +62,11 @@ def enough(round: int, came: int, least: int, asked: int, missing: Mapping[int, 
     if came < least:
         told, why = f"only {came} of {asked} clients answered, {least} are needed", first(missing)
         raise TooFew(f"round {round}: {told}{f' ({why})' if why else ''}")
+
+
+def somebody(plan: Plan, round: int, asked: int) -> None:
+    """End a run that has nobody to ask in a round; where cohorts are drawn from all, chance may have drawn nobody."""
+    enough(round, 0, int(plan.draw == "here"), asked, {})
 
 
 def first(causes: Mapping[int, str]) -> str:

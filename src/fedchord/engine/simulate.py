@@ -18,7 +18,7 @@ from fedchord.core.rules import Algorithm, Mix, RoundInfo, ServerState
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
-from fedchord.engine.attendance import collected, enough
+from fedchord.engine.attendance import collected, enough, somebody
 from fedchord.engine.averaging import added
 from fedchord.engine.compress import Compress, asked, bytes_up
 from fedchord.engine.executors import Executor, make_executor
@@ -218,9 +218,10 @@ def _arrived(
     algorithm: Algorithm, plan: Plan, weather: Weather, state: ServerState, asked: list[int]
 ) -> tuple[list[int], dict[int, str]]:
     """Whose replies arrive in a weather; the others need not train, since nothing is left of it."""
-    if not asked:
-        return [], {}
     clients, size = len(state.visits), plan.size(len(state.visits))
+    if not asked:
+        somebody(plan, state.round + 1, size)
+        return [], {}
     least = weather.terms.least(algorithm, size if algorithm.mixing.full else len(asked))
 
     def ask(ids: list[int], attempt: int) -> tuple[dict[int, bool], dict[int, str]]:

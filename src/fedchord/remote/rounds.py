@@ -10,7 +10,7 @@ import torch
 
 from fedchord.core.records import Mix, RoundInfo, ServerState
 from fedchord.core.round import Results, advance, close_round, following, open_round, weigh
-from fedchord.engine.attendance import enough
+from fedchord.engine.attendance import enough, somebody
 from fedchord.engine.averaging import added
 from fedchord.engine.guards import finite
 from fedchord.engine.memory import ClientMemory
@@ -40,8 +40,9 @@ Closed = tuple[ServerState, Mix, Results, dict[int, str]]
 
 
 def no_phase(asking: Asking, state: ServerState, info: RoundInfo, ids: list[int], least: int, size: int) -> Closed:
-    """A round for which chance has drawn nobody."""
+    """A round for which chance has drawn nobody; where it is not chance, nobody is there, and the run ends."""
     work = asking.work
+    somebody(asking.course, state.round + 1, size)
     results = nobody(work, state, info)
     return *close_round(work.algorithm, work.task, state, results, replace(info, cohort=0)), results, {}
 

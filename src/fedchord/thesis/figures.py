@@ -29,6 +29,7 @@ from fedchord.thesis import (
     figure_grids,
     figure_hostile,
     figure_land,
+    figure_privacy,
     figure_tradeoff,
     studies,
 )
@@ -190,6 +191,17 @@ FIGURES |= {
         "about 3 min",
         figure_hostile.hostile,
     ),
+}
+
+PRIVATE = {
+    "writers": ("accuracy over epsilon, 500 writers hidden whole", "about 2 min"),
+    "heart": ("AUROC over epsilon, rows of four hospitals hidden", "about 1 min"),
+    "sets": ("use of a synthetic set over epsilon, rows of ten clients hidden", "about 3 min"),
+    "sets_writers": ("use of a synthetic set over epsilon, 500 writers hidden whole", "about 4 min"),
+}
+FIGURES |= {
+    f"privacy-{name.replace('_', '-')}": Kind(about, f"privacy_{name}", time, figure_privacy.epsilons)
+    for name, (about, time) in PRIVATE.items()
 }
 
 GRIDS = {"mnist": ("disc", "MNIST"), "cifar10": ("disc", "CIFAR-10")}
