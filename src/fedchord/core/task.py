@@ -191,9 +191,13 @@ class Task:
     def _shown(self, batch: Batch) -> Batch:
         """The batch as the module is given it: pictures with their channels last in memory, where the module says that
         this is faster (`channels_last`); not under `vmap`, which has no such tensors."""
-        if not getattr(self._module, "channels_last", False) or fused.under_vmap():
+        x = batch["x"]
+        if not getattr(self._module, "channels_last", False) or x.dim() != 4 or fused.under_vmap():
             return batch
-        return batch | {"x": batch["x"].contiguous(memory_format=torch.channels_last)}
+        x = x.contiguous(memory_format=torch.channels_last)
+        if x.shape[1] == 1:  # both formats are the same memory then, and torch looks at the strides
+            x = x.squeeze(1).unsqueeze(-1).movedim(-1, 1)
+        return batch | {"x": x}
 
     def loss(self, theta: Tensor, buffers: Tensor, batch: Batch, key: rng.Key) -> tuple[Tensor, Tensor]:
         """The mean loss of a batch in training mode, differentiable in theta, and the buffers after it."""
