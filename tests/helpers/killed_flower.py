@@ -27,7 +27,7 @@ def survive_flower(folder: Path, draw: random.Random, most: int = 5) -> Outcome:
     are by those who started them. Then let it end, and compare."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    made = Federated(folder, {"method": "scaffold", "rounds": ROUNDS}, deadline=100.0, wait=300.0)
+    made = Federated(folder, {"method": "scaffold", "rounds": ROUNDS}, deadline=40.0, wait=300.0)
     kills, moments = 0, list[str]()
     try:
         for client in range(3):

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import ssl
+import time
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,8 @@ from fedchord.remote.serving import flower_transport
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 SECONDS = 60.0
+EXPIRY = 80.0
+"""Seconds after which a SuperNode has answered a task that nobody works at (two heartbeats of 30)."""
 
 
 def test_three_nodes_failures_and_intruders(tmp_path):
@@ -143,4 +146,10 @@ def test_a_message_that_was_never_whole_does_not_hold_a_node(tmp_path, monkeypat
             until(lambda: transport.clients() == {0}, SECONDS, f"the client again, {node.lines}")
             answers = transport.ask("add", {0: Parcel({"x": torch.ones(1)}, {"by": 1})}, SECONDS)
             assert answers.parcels[0].tensors["x"].tolist() == [2.0]
+            end, by = time.monotonic() + EXPIRY, 1
+            while time.monotonic() < end:  # and no answer comes one question too late
+                by += 1
+                answers = transport.ask("add", {0: Parcel({"x": torch.ones(1)}, {"by": by})}, SECONDS / 4)
+                assert answers.parcels[0].tensors["x"].tolist() == [1.0 + by], (by, node.lines)
+                time.sleep(2)
         assert node.said("a message was given up")

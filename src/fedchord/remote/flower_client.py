@@ -74,6 +74,9 @@ def attend(
         except Abandoned as error:
             say("a message was given up: its rest never came")
             token = error.token
+            # a task that is left to expire is answered by the SuperNode itself, which would then send every later
+            # answer one message too late
+            push_task_output(task, None, "failed", "its rest never came")
         except ObjectPullError:
             say("a message was given up: a part of it is gone")
         except httpx.HTTPError as error:
