@@ -10,6 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -74,9 +75,7 @@ def attend(
         except Abandoned as error:
             say("a message was given up: its rest never came")
             token = error.token
-            # a task that is left to expire is answered by the SuperNode itself, which would then send every later
-            # answer one message too late
-            push_task_output(task, None, "failed", "its rest never came")
+            _give_up(task)
         except ObjectPullError:
             say("a message was given up: a part of it is gone")
         except httpx.HTTPError as error:
@@ -147,6 +146,13 @@ def _client(address: str, interceptors: list[Any]) -> RuntimeHttpClient:
 def _acquired(client: RuntimeHttpClient) -> str:
     """The token of the next message, if there is one."""
     return str(client.AcquireTask(AcquireTaskRequest(supported_task_types=["flwr-clientapp"])).token)
+
+
+def _give_up(client: RuntimeHttpClient) -> None:
+    """End a task without an answer. One that is left to expire is answered by the SuperNode itself, which would then
+    send every later answer one message too late."""
+    with suppress(httpx.HTTPError):
+        push_task_output(client, None, "failed", "its rest never came")
 
 
 def _beat(client: RuntimeHttpClient) -> bool:
