@@ -172,10 +172,11 @@ def test_no_link_of_the_site_is_broken(made):
 def test_seeds_that_are_kept_as_lines_are_averaged(tmp_path):
     """By hand: 0.5 and 0.7 of two seeds of one hundred; the third is of another."""
     path = tmp_path / "many.csv"
-    path.write_text(
-        'setting,row,seed,mean,worst10\nS,"A, b",401,0.5,0.1\nS,"A, b",402,0.7,0.2\nS,"A, b",1201,0.9,0.3\n'
-    )
+    head = "setting,row,seed,rounds,run,mean,official mean,chosen lambda,data\n"
+    lines = [f'S,"A, b",{rest}\n' for rest in ("401,3,a,0.5,0.1,,x", "402,3,b,0.7,0.2,,x", "1201,3,c,0.9,0.3,,x")]
+    path.write_text(head + "".join(lines))
     shown = script("study_pages")._lines(path)
+    assert "| setting | method | seeds | mean | official mean |" in shown
     assert "| S | A, b | 401 to 402 (2) | 60.00 | 15.00 |" in shown
     assert "| S | A, b | 1201 to 1201 (1) | 90.00 | 30.00 |" in shown
 

@@ -138,12 +138,16 @@ def _lines(path: Path) -> list[str]:
     """A study whose many seeds are kept as lines: means over the seeds of a hundred."""
     groups: dict[tuple[str, str, int], list[dict[str, str]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
-        for line in csv.DictReader(file):
+        table = csv.DictReader(file)
+        names = list(table.fieldnames or ())
+        columns = names[names.index("run") + 1 : names.index("chosen lambda")]
+        for line in table:
             groups.setdefault((line["setting"], line["row"], int(line["seed"]) // 100), []).append(line)
     shown = ["## Kept runs", "", f"Means over seeds in `results/{path.name}`, in percent.", ""]
-    shown += ["| setting | method | seeds | mean | worst 10 % |", "|---|---|---|---|---|"]
+    heads = ["setting", "method", "seeds", *("worst 10 %" if name == "worst10" else name for name in columns)]
+    shown += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for (setting, row, _), some in groups.items():
         seeds = sorted(int(line["seed"]) for line in some)
-        mean, worst = (100 * sum(float(line[key]) for line in some) / len(some) for key in ("mean", "worst10"))
-        shown.append(f"| {setting} | {row} | {seeds[0]} to {seeds[-1]} ({len(seeds)}) | {mean:.2f} | {worst:.2f} |")
+        means = [f"{100 * sum(float(line[name]) for line in some) / len(some):.2f}" for name in columns]
+        shown.append(f"| {setting} | {row} | {seeds[0]} to {seeds[-1]} ({len(seeds)}) | {' | '.join(means)} |")
     return [*shown, ""]
