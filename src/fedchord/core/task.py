@@ -76,6 +76,7 @@ class Task:
                 self._module = model()
             if not isinstance(self._module, nn.Module):
                 raise fail("Task", f"the model function must return an nn.Module, got {type(self._module).__name__}")
+        self._channels_last = bool(getattr(self._module, "channels_last", False))
         self._applied = _Applied(self._module, apply)
         self.layout, self.buffers = Layout.of_parameters(self._module), Layout.of_buffers(self._module)
         if not self.layout.size:
@@ -191,10 +192,9 @@ class Task:
     def _shown(self, batch: Batch) -> Batch:
         """The batch as the module is given it: pictures with their channels last in memory, where the module says that
         this is faster (`channels_last`); not under `vmap`, which has no such tensors."""
-        x = batch["x"]
-        if not getattr(self._module, "channels_last", False) or x.dim() != 4 or fused.under_vmap():
+        if not self._channels_last or batch["x"].dim() != 4 or fused.under_vmap():
             return batch
-        x = x.contiguous(memory_format=torch.channels_last)
+        x = batch["x"].contiguous(memory_format=torch.channels_last)
         if x.shape[1] == 1:  # both formats are the same memory then, and torch looks at the strides
             x = x.squeeze(1).unsqueeze(-1).movedim(-1, 1)
         return batch | {"x": x}
