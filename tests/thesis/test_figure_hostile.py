@@ -60,16 +60,25 @@ def test_the_studies_have_every_attack_with_every_defence() -> None:
             Krum(0.4).sizes(cohort)
 
 
-def test_the_page_on_trust_has_the_numbers_that_were_kept() -> None:
-    with (ROOT / "results" / "hostile.csv").open() as file:
-        kept = {(row["row"], row["setting"]): row for row in csv.DictReader(file) if row["seed"] == "1"}
+@pytest.mark.parametrize(
+    ("study", "corner", "count"), [("hostile", "defence", 6), ("hostile_mnist", "MNIST, mean / worst tenth", 10)]
+)
+def test_the_page_on_trust_has_the_numbers_that_were_kept(study: str, corner: str, count: int) -> None:
+    kept: dict[tuple[str, str], list[dict[str, str]]] = {}
+    with (ROOT / "results" / f"{study}.csv").open() as file:
+        for row in csv.DictReader(file):
+            kept.setdefault((row["row"], row["setting"]), []).append(row)
     lines = [line.strip("| ").split(" | ") for line in DOCUMENTS["docs/trust.md"].splitlines() if line.startswith("|")]
-    heads = next(cells for cells in lines if "sign-flip 0.4" in cells)[1:]
-    rows = {"none": "FedAvg", "bound=median": "bound"}
-    found = 0
-    for name, *cells in lines[lines.index(["defence", *heads]) + 2 :][:6]:
+    start = next(at for at, cells in enumerate(lines) if cells[0] == corner and "sign-flip 0.4" in cells)
+    heads, found = lines[start][1:], 0
+    rows = {"none": "FedAvg", "bound=median": "bound", "personal models (SuPerFed-MM), none": "SuPerFed"}
+    rows["personal, bound=median"] = "SuPerFed, bound"
+    for name, *cells in lines[start + 2 :][:count]:
+        row = rows.get(name, name.replace("personal, ", "SuPerFed, "))
         for head, cell in zip(heads, cells, strict=True):
-            run = kept[rows.get(name, name), "honest" if head == "nobody hostile" else head]
-            assert cell == " / ".join(f"{100 * float(run[column]):.1f}" for column in ("mean", "worst10")), (name, head)
+            runs = kept[row, "honest" if head == "nobody hostile" else head]
+            assert {run["seed"] for run in runs} == {"1", "2"}
+            means = [100 * sum(float(run[column]) for run in runs) / len(runs) for column in ("mean", "worst10")]
+            assert cell == " / ".join(f"{mean:.1f}" for mean in means), (name, head)
             found += 1
-    assert found == 6 * 9
+    assert found == count * 9

@@ -166,7 +166,7 @@ class Packing:
 def divided(own: Tensors) -> tuple[Tensors, Tensors]:
     """What a client keeps, as what its rule keeps and what was lost of its uploads."""
     lost = {name: tensor for name, tensor in own.items() if name.startswith(LOST)}
-    return {name: tensor for name, tensor in own.items() if name not in lost}, lost
+    return ({name: tensor for name, tensor in own.items() if name not in lost} if lost else own), lost
 
 
 def bytes_up(results: Results, how: Compress | None) -> int:
