@@ -57,6 +57,19 @@ def test_methods_end_with_the_bits_of_serial(tmp_path):
         assert ranks[0][name].keys() | ranks[1][name].keys() == serial.keys()
 
 
+def test_a_process_closes_its_connections_before_it_ends(tmp_path):
+    """Left open, the threads behind them aborted one process in four on a busy machine."""
+    program = tmp_path / "leaves.py"
+    program.write_text(
+        "import atexit, torch.distributed\n"
+        "from fedchord.engine.group import group_of\n"
+        "atexit.register(lambda: print('open:', torch.distributed.is_initialized()))  # runs after what came later\n"
+        "print('processes:', group_of('ranks').size)\n"
+    )
+    said = done(2, program)
+    assert said.count("processes: 2") == 2 and said.count("open: False") == 2
+
+
 def results(folder: Path) -> dict[str, object]:
     """What a run measured, and digests of all it would go on from."""
     summary = json.loads((folder / "summary.json").read_text())

@@ -5,11 +5,12 @@ By torch.distributed with gloo; where there is one process only, nothing is sent
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -149,4 +150,12 @@ def _joined() -> Group:
     if not torch.distributed.is_initialized():
         with _answered():
             torch.distributed.init_process_group("gloo")
+        atexit.register(_left)
     return Group(torch.distributed.get_rank(), torch.distributed.get_world_size())
+
+
+def _left() -> None:
+    """Close the connections before the interpreter goes: left to its end, their threads sometimes abort the process."""
+    if torch.distributed.is_initialized():
+        with suppress(RuntimeError):
+            torch.distributed.destroy_process_group()
