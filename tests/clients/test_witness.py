@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fedchord import catalog, rng
 from fedchord.check import FedchordError
-from fedchord.clients.witness import Witness
+from fedchord.clients.witness import FEATURES, Witness
 from fedchord.core.local import local_round
 from fedchord.core.rules import Algorithm, RoundInfo, ServerRule, Update, Visit
 from fedchord.core.stream import ClientStream
@@ -83,21 +83,42 @@ def by_hand(rule: Witness, kind: str, federation: Federation, x: Tensor, seed: i
         model = task.fresh(key)
         module = network(kind)
         module.load_state_dict(task.state_dict(model["theta"], model["buffers"]))
+        low, high = (torch.as_tensor(end).double() for end in (inputs.low, inputs.high))
+        made = (low + (high - low) * x.double()).flatten(0, 1)
+        learnt(module, made.float(), torch.arange(len(x)).repeat_interleave(x.shape[1]), rule.learn)
         module.double().eval()
         body = module.body if hasattr(module, "body") else nn.Sequential(*list(module)[:-1])
+        lift = directions(rule.match, body(made).detach(), rng.fold(key, 2))
 
-        def phi(u: Tensor, body: nn.Module = body) -> Tensor:
-            found = body(u)
-            return torch.cat([found, found**2], 1) if rule.match == "squares" else found
+        def phi(u: Tensor, body: nn.Module = body, lift: Tensor = lift) -> Tensor:
+            psi = body(u)
+            more = {"squares": [psi**2], "covariance": [(psi @ lift) ** 2]}
+            if rule.match == "kernel":
+                return torch.view_as_real(torch.exp(1j * (psi @ lift))).flatten(1)
+            return torch.cat([psi, *more.get(rule.match, [])], 1)
 
         u = x.double().requires_grad_()
-        low, high = (torch.as_tensor(end).double() for end in (inputs.low, inputs.high))
         loss = 0.0
         for v in range(len(x)):
             real, made = phi(batch["x"][batch["y"] == v].double()), phi(low + (high - low) * u[v])
             loss = loss + ((real.mean(0) - made.mean(0)) ** 2).sum() * x.shape[1] / 2
         total += torch.autograd.grad(loss, u)[0] / rule.networks
     return total
+
+
+def learnt(module: nn.Module, x: Tensor, y: Tensor, steps: int) -> None:
+    """Gradient descent on the set by torch's own optimiser."""
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(module(x), y).backward()
+        optimiser.step()
+
+
+def directions(match: str, psi: Tensor, key: int) -> Tensor:
+    """Normal numbers over the width of the features, or over their spread around the mean."""
+    drawn = rng.normal(key, (psi.shape[1], 512)).double()
+    return drawn / (psi.var(0, correction=0).sum().sqrt() if match == "kernel" else psi.shape[1] ** 0.5)
 
 
 def error(found: Tensor, expected: Tensor) -> float:
@@ -123,7 +144,10 @@ def test_the_mixed_gradient_is_that_of_the_pooled_data_whatever_the_split(kind, 
     assert error(found, by_hand(rule, kind, federation, x)) < 5e-6
 
 
-@pytest.mark.parametrize("change", [{"networks": 3}, {"match": "squares"}, {"spc": 1}])
+OTHERS = [{"networks": 3}, {"match": "squares"}, {"match": "covariance"}, {"match": "kernel"}, {"learn": 3}, {"spc": 1}]
+
+
+@pytest.mark.parametrize("change", OTHERS)
 def test_other_features_match_autograd_too(change):
     rule, federation = Witness(**({"spc": 3, "iterations": 0, **STEADY} | change)), split("digits", 0.1)
     x, found = mixed(rule, "digits", federation)
@@ -173,6 +197,21 @@ def test_the_round_gives_all_clients_one_network_and_each_round_another():
     ]
     assert torch.equal(starts[0], starts[1]) and not torch.equal(starts[0], starts[2])
     assert not torch.equal(starts[0][0], starts[0][1])
+
+
+def test_random_directions_tell_as_a_gaussian_kernel_does():
+    """||mu - nu||^2 over the number of directions is near the distance of two means under exp(-||a - b||^2 / 2 s^2)."""
+    one, other = torch.randn(60, 12).double(), 0.4 + 1.3 * torch.randn(50, 12).double()
+    width = 2.0
+    lift = rng.normal(5, (12, 200_000)).double() / width
+    means = [FEATURES["kernel"](rows, lift).mean(0) for rows in (one, other)]
+    found = float((means[0] - means[1]).square().sum()) / 200_000
+    near = [torch.exp(-(torch.cdist(a, b) ** 2) / (2 * width**2)).mean() for a, b in pairs(one, other)]
+    assert found == pytest.approx(float(near[0] + near[1] - 2 * near[2]), rel=0.02)
+
+
+def pairs(one: Tensor, other: Tensor) -> list[tuple[Tensor, Tensor]]:
+    return [(one, one), (other, other), (one, other)]
 
 
 @pytest.mark.parametrize("sides", [(9, 9), (8, 14)])

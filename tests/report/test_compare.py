@@ -19,7 +19,7 @@ from fedchord.check import FedchordError
 from fedchord.experiments import reading, study
 from fedchord.experiments import run as runs
 from fedchord.experiments.config import RunConfig
-from fedchord.report import compare, study_table, tables, words
+from fedchord.report import compare, study_table, tables, visits, words
 
 
 def write_run(folder: Path, top1: list[float | None], loss: list[float] | None = None, **keys: Any) -> Path:
@@ -303,3 +303,55 @@ def test_enough_validation_rows_are_no_matter(tmp_path):
     summary = too_few(tmp_path, 0.1, (9, 3, 7))
     assert not [note for note in summary["protocol"]["notes"] if note["kind"] == "unvalidated"]
     assert compared(tmp_path, against="fedavg", column="validated")[0].clients == 3
+
+
+# -- visits --------------------------------------------------------------------------------------------------------
+
+
+def visited(folder: Path, top1: list[float], cohorts: list[list[int]], **keys: Any) -> Path:
+    """A finished run whose clients were in these cohorts."""
+    write_run(folder, top1, **keys)
+    summary = json.loads((folder / "summary.json").read_text())
+    summary |= {"protocol": {"clients": len(top1)}, "rounds": len(cohorts)}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    counted = {"seconds": 0.1, "bytes_up": 1, "bytes_down": 1}
+    lines = [json.dumps({"round": r, "cohort": cohort, **counted}) for r, cohort in enumerate(cohorts, 1)]
+    (folder / "rounds.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+COHORTS = [[0, 1], [0, 2], [0, 1], [0, 1]]  # visits: 4, 3, 1, 0
+
+
+@pytest.mark.parametrize(
+    ("often", "difference", "clients"), [("0-1", -0.15, 2), ("3", 0.2, 1), ("2-9", 0.25, 2), ("0-9", 0.05, 4)]
+)
+def test_only_clients_that_were_sampled_so_often_count(tmp_path, often, difference, clients):
+    one = visited(tmp_path / "one", [0.5, 0.5, 0.5, 0.5], COHORTS)
+    other = visited(tmp_path / "other", [0.8, 0.7, 0.4, 0.3], COHORTS, method="fedavg-ft")
+    said = invoke("compare", str(one), str(other), "--against", "fedavg", "--visits", often, "--format", "csv")
+    assert said.exit_code == 0, said.output
+    row = next(csv.DictReader(io.StringIO(said.stdout)))
+    assert float(row["top1 difference"]) == pytest.approx(difference) and int(row["clients"]) == clients
+
+
+@pytest.mark.parametrize(
+    ("often", "told"),
+    [
+        ("many", "such as 0-2, got 'many'"),
+        ("3-1", "must not be above"),
+        ("7", "no client that was sampled 7 to 7 times"),
+    ],
+)
+def test_wrong_visits_are_one_line(tmp_path, often, told):
+    run = reading.read(visited(tmp_path / "one", [0.5, 0.5, 0.5, 0.5], COHORTS))
+    with pytest.raises(FedchordError, match=told):
+        visits.restricted(run, *visits.wanted(often))
+
+
+def test_rounds_that_are_not_there_are_not_counted_as_none(tmp_path):
+    folder = visited(tmp_path / "one", [0.5, 0.5, 0.5, 0.5], COHORTS)
+    lines = (folder / "rounds.jsonl").read_text().splitlines(keepends=True)
+    (folder / "rounds.jsonl").write_text("".join(lines[1:]))
+    with pytest.raises(FedchordError, match=r"rounds of .* are not all there; fedchord resume"):
+        visits.of(reading.read(folder))

@@ -40,6 +40,10 @@ def compare(
             "--statistic", help="mean (the default), worst10, best10, gini or gap over clients; for seeds and samples."
         ),
     ] = "mean",
+    visits: Annotated[
+        str | None,
+        typer.Option("--visits", help="Only clients that were sampled so often: a number, or a range such as 0-2."),
+    ] = None,
     form: Format = "rich",
 ) -> None:
     """Paired differences to a reference: mean over clients, 95 % interval, how many clients are better or worse.
@@ -54,11 +58,13 @@ def compare(
       fedchord compare runs/a runs/b --against runs/c --metric loss
       fedchord compare runs/silo --against fedavg --bootstrap seeds --statistic worst10
       fedchord compare runs/silo --bootstrap samples
+      fedchord compare runs/joint_choice --against fedavg --visits 0-2
     """
     from fedchord.check import one_of, require
     from fedchord.experiments.reading import read_all
     from fedchord.report import bootstrap as resample
     from fedchord.report import compare as pairs
+    from fedchord.report import visits as sampled
     from fedchord.report.formats import FORMATS
 
     one_of("compare", "format", form, FORMATS)
@@ -67,7 +73,10 @@ def compare(
     require(not by_client or against is not None, "compare", "over clients it needs --against LABEL_or_RUN")
     require(not by_client or statistic == "mean", "compare", f"{statistic} needs --bootstrap seeds or samples")
     require(by_client or column == "deployed", "compare", f"{column} needs --bootstrap clients")
+    require(visits is None or bootstrap != "samples", "compare", "--visits needs --bootstrap clients, seeds or both")
+    often = None if visits is None else sampled.wanted(visits)
     found, problems = read_all(runs)
+    found = found if often is None else [sampled.restricted(run, *often) for run in found]
     if by_client:
         made = pairs.tabulate(
             pairs.differences(found, against or "", metric, column), metric, column, exact=form == "csv"

@@ -22,11 +22,17 @@ from fedchord.privacy.quotient import only
 from fedchord.privacy.rows import Hiding
 from fedchord.tensors import Tensors
 
-FEATURES: dict[str, Callable[[Tensor], Tensor]] = {
-    "mean": lambda phi: phi,
-    "squares": lambda phi: torch.cat([phi, phi.square()], 1),
+FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mean": lambda psi, lift: psi,
+    "squares": lambda psi, lift: torch.cat([psi, psi.square()], 1),
+    "covariance": lambda psi, lift: torch.cat([psi, (psi @ lift).square()], 1),
+    "kernel": lambda psi, lift: torch.cat([(psi @ lift).cos(), (psi @ lift).sin()], 1),
 }
-"""What of the features is matched: their means, or the means of their squares too."""
+"""What is matched, by the features psi of a network and random directions of them."""
+DIRECTIONS = 512
+"""How many random directions, where they are asked for."""
+LENGTH = 0.1
+"""The step of descent on the received set."""
 
 
 @final
@@ -48,7 +54,14 @@ class Witness(SamplesRule):
     nothing is kept.
 
     A visit reads `iterations` batches of `batch` rows (0: every row once). `networks` are drawn in a round, and their
-    gradients averaged. `match="squares"` adds the squares of the features. Pictures are turned by up to `turn` degrees,
+    gradients averaged; `learn` steps of gradient descent (length 0.1) on the received set make each of them know its
+    classes. `match` is what of the features has its mean taken: "mean" the features psi of the network themselves,
+
+        squares: (psi, psi^2),   covariance: (psi, (psi R)^2),   kernel: (cos psi R / s, sin psi R / s),
+
+    R of normal numbers drawn from the round's key, s the root mean square distance of the received samples' psi from
+    their mean: ||mu - nu||^2 is then an estimate of the squared distance under a Gaussian kernel of width s (Rahimi and
+    Recht, 2007). Pictures are turned by up to `turn` degrees,
     scaled by up to 1 +- `zoom` and moved by up to `shift` of their side before a network sees them, real and synthetic
     ones alike, by one draw for each network. Of a class with fewer than `min_rows` rows nothing is sent: the mean of
     one row is that row.
@@ -66,6 +79,7 @@ class Witness(SamplesRule):
     batch: int = 64
     networks: int = 1
     match: str = "mean"
+    learn: int = 0
     turn: float = 0.0
     zoom: float = 0.0
     shift: float = 0.1
@@ -73,7 +87,7 @@ class Witness(SamplesRule):
     hidden: Hiding | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, low in {"spc": 1, "iterations": 0, "batch": 1, "networks": 1, "min_rows": 0}.items():
+        for name, low in {"spc": 1, "iterations": 0, "batch": 1, "networks": 1, "learn": 0, "min_rows": 0}.items():
             check.whole("Witness", name, getattr(self, name), low)
         check.one_of("Witness", "match", self.match, FEATURES)
         check.between("Witness", "turn", self.turn, 0, 180)
@@ -113,8 +127,9 @@ class Witness(SamplesRule):
     def start(self, visit: Visit) -> Tensors:
         """The round's networks, and empty sums of features and counts of rows for every class."""
         task, inputs = visit.task, moving.described(visit.task)
-        drawn = [self._network(visit, network) for network in range(self.networks)]
-        trained = {name: torch.stack([one[name] for one in drawn]) for name in ("theta", "buffers")}
+        drawn = [self._learned(visit, self._network(visit, network)) for network in range(self.networks)]
+        drawn = [one | {"lift": self._lift(visit, network, one)} for network, one in enumerate(drawn)]
+        trained = {name: torch.stack([one[name] for one in drawn]) for name in ("theta", "buffers", "lift")}
         width = self.phi(trained, visit, 0, inputs.from_unit(visit.shared["x"][0, :1])).shape[1]
         sums = torch.zeros(self.networks, inputs.classes, width, device=task.device)
         counts = torch.zeros(inputs.classes, device=task.device)
@@ -179,13 +194,38 @@ class Witness(SamplesRule):
 
     def phi(self, trained: Tensors, visit: Visit, network: int, x: Tensor) -> Tensor:
         """The features of rows, varied as the round says."""
-        shown = self._varied(x, rng.fold(self._key(visit, network), 1))
-        found = visit.task.features(trained["theta"][network], trained["buffers"][network], {"x": shown})
-        phi = FEATURES[self.match](found)
+        found = self._psi(visit, network, {name: trained[name][network] for name in ("theta", "buffers")}, x)
+        phi = FEATURES[self.match](found, trained["lift"][network])
         if self.hidden is None:
             return phi
         most = self.hidden.clip / math.sqrt(self.networks)
         return phi * (most / torch.linalg.vector_norm(phi, dim=1, keepdim=True).clamp_min(most))
+
+    def _psi(self, visit: Visit, network: int, model: Tensors, x: Tensor) -> Tensor:
+        """What a network's last layer is given for rows, varied as the round says."""
+        shown = self._varied(x, rng.fold(self._key(visit, network), 1))
+        return visit.task.features(model["theta"], model["buffers"], {"x": shown})
+
+    def _learned(self, visit: Visit, model: Tensors) -> Tensors:
+        """A network after some steps on the received set, alike at all clients."""
+        task, x = visit.task, visit.shared["x"]
+        batch = {"x": moving.described(task).from_unit(x.flatten(0, 1)), "y": moving.labels(task, x.shape[1])}
+        theta, buffers = model["theta"], model["buffers"]
+        for step in range(self.learn):
+            slope, buffers = task.bare.slope(theta, buffers, batch, rng.fold(visit.info.key, step))
+            theta = theta.sub(slope, alpha=LENGTH)
+        return {"theta": theta, "buffers": buffers}
+
+    def _lift(self, visit: Visit, network: int, model: Tensors) -> Tensor:
+        """Random directions of the features, where they are asked for."""
+        if self.match not in ("covariance", "kernel"):
+            return torch.zeros((), device=visit.task.device)
+        x = moving.described(visit.task).from_unit(visit.shared["x"].flatten(0, 1))
+        with torch.no_grad():
+            psi = self._psi(visit, network, model, x)
+        apart = (psi - psi.mean(0)).square().sum(1).mean().sqrt() if self.match == "kernel" else math.sqrt(psi.shape[1])
+        drawn = rng.normal(rng.fold(self._key(visit, network), 2), (psi.shape[1], DIRECTIONS), psi.device)
+        return drawn / apart
 
     def _varied(self, x: Tensor, key: rng.Key) -> Tensor:
         """Pictures turned, scaled and moved, all alike; other rows as they are."""
