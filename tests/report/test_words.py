@@ -59,6 +59,15 @@ SENTENCES = [
         {"kind": "choice", "at": None, "epochs": 5, "rows": 90},
         "choice of all clients, by 90 rows held out of training: 5 epochs before use",
     ),
+    (
+        {"kind": "choice", "at": 1.0, "epochs": 10, "rows": 90, "efforts": [0, 5, 10]},
+        "choice of all clients, by 90 rows held out of training: lambda 1 and 10 epochs before use; it is the longest "
+        "on offer, and choose.epochs=0,10,30 would try more",
+    ),
+    (
+        {"kind": "choice", "at": 0.0, "epochs": 5, "rows": 90, "efforts": [5]},
+        "choice of all clients, by 90 rows held out of training: lambda 0 and 5 epochs before use",
+    ),
     ({"kind": "no-line", "method": "fedavg"}, "fedavg has one model: sweep.lambdas has no effect"),
     (
         {"kind": "unvalidated", "clients": 1, "of": 3},

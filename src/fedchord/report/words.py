@@ -87,7 +87,10 @@ def choice(note: Fact) -> str:
     at, epochs = note["at"], note["epochs"]
     what = [] if at is None else [f"lambda {at:g}"]
     what += [] if epochs is None else [f"{epochs} epoch{'s' * (epochs != 1)} before use"]
-    return f"choice of all clients, by {note['rows']} rows held out of training: {' and '.join(what)}"
+    most = max((effort for effort in note.get("efforts", ()) if effort is not None), default=None)
+    longest = bool(epochs) and epochs == most and at != 0
+    more = f"; it is the longest on offer, and choose.epochs=0,{epochs},{3 * epochs} would try more" if longest else ""
+    return f"choice of all clients, by {note['rows']} rows held out of training: {' and '.join(what)}{more}"
 
 
 def privacy(note: Fact) -> str:
