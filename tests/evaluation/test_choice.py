@@ -13,11 +13,13 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from fedchord import FedchordError, catalog
+from fedchord.core import local
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.hold import hold_out
+from fedchord.engine import work
 from fedchord.engine.simulate import simulate
-from fedchord.evaluation.choice import Choice, Chooser, choose, losses_of, settled
+from fedchord.evaluation.choice import Choice, Chooser, choose, losses_of, owns, settled, with_effort
 from fedchord.evaluation.evaluate import evaluate
 from fedchord.evaluation.fitted import Fitted
 from fedchord.models import TwoNN
@@ -56,6 +58,30 @@ def ends(fitted: Fitted, client: int) -> tuple[torch.Tensor, torch.Tensor]:
     entry = next(name for name in ("v", "own", "theta") if name in own)
     assert type(rule).__name__
     return near, own[entry]
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Tanh(), nn.Linear(5, 3))
+
+
+@pytest.mark.parametrize("make", [two, small])  # by the kernel of dense stacks, and by autograd
+@pytest.mark.parametrize("method", ["fedavg-ft", "superfed-stateless"])
+def test_one_training_passes_through_all_efforts(method, make, monkeypatch):
+    """To the bits of a training for each; a client that holds rows back in batches of 4 has short ones too."""
+    fitted = trained(method, make, **({"warmup": 0.0} if method != "fedavg-ft" else {}))
+    efforts, calls = (0, 1, 2, 5), []
+    for client in range(5):
+        apart = [
+            with_effort(fitted, effort).work.tune(client, fitted.memory_of(client), fitted.state) for effort in efforts
+        ]
+        with monkeypatch.context() as patched:
+            patched.setattr(work, "train", lambda *given, client=client: calls.append(client) or local.train(*given))
+            found = owns(fitted, client, efforts)
+        for one, other in zip(found, apart, strict=True):
+            assert (one or {}).keys() == (other or {}).keys()
+            assert all(torch.equal(one[name], other[name]) for name in one or {})
+        assert not torch.equal(next(iter(found[1].values())), next(iter(found[3].values())))
+    assert calls == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fedchord.core import clock, fused
 from fedchord.core.rules import Phase
 from fedchord.core.stream import ClientStream, Stream
@@ -18,9 +20,10 @@ def descend(
     memory: Tensors,
     stream: Stream,
     index: int,
+    watch: Callable[[int, Tensors], None] | None = None,
 ) -> bool:
     """Make the default steps of a phase in place, bit for bit as the loop would; false, and nothing done, where the
-    kernel does not apply: it is for plain SGD on stacks of Linear and ReLU."""
+    kernel does not apply: it is for plain SGD on stacks of Linear and ReLU. `watch` is as in `local.train`."""
     if task.dense is None or not optimiser.eager_sgd or phase.moves != ("theta",):
         return False
     if not isinstance(stream, ClientStream):
@@ -28,11 +31,14 @@ def descend(
     theta, slope = trained["theta"], task.scratch(trained["theta"])
     decay, size = optimiser.training.weight_decay, stream.batch
     values, slopes, velocities = [theta], [slope], list(memory.values())
-    gradient, follow = clock.timed(clock.MODEL, task.dense.slopes), optimiser.descend
+    gradient, follow, done = clock.timed(clock.MODEL, task.dense.slopes), optimiser.descend, 0
     with fused.inference(True):
         for block in clock.over(clock.DATA, stream.blocks(index, phase)):
             x, toward = block["x"].flatten(1), task.dense.toward(block["y"], size)
             for rows, pulls in zip(x.unsafe_split(size), toward.unsafe_split(size), strict=True):  # split, fewer calls
                 gradient(theta, rows, pulls, slope)
                 follow(values, slopes, velocities, decay)
+            if watch is not None:
+                done += -(-len(x) // size)
+                watch(done, trained)
     return True

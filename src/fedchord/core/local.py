@@ -6,7 +6,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -22,6 +22,10 @@ from fedchord.core.stream import Stream
 from fedchord.core.task import Task
 from fedchord.core.training import LocalOptimiser, Training
 from fedchord.tensors import Tensors, clone
+
+Watch = Callable[[int, Tensors], None]
+"""Is told how many steps of a phase are done and what was trained by them, at least at the end of every epoch. What it
+is given may be changed by the next step."""
 
 
 def _cut(blocks: Iterator[Batch], rows: int | None) -> Iterator[Batch]:
@@ -85,7 +89,13 @@ def local_round(
 
 
 def train(
-    rule: ClientRule, training: Training, visit: Visit, stream: Stream, phases: tuple[Phase, ...], key: rng.Key
+    rule: ClientRule,
+    training: Training,
+    visit: Visit,
+    stream: Stream,
+    phases: tuple[Phase, ...],
+    key: rng.Key,
+    watch: Watch | None = None,
 ) -> Tensors:
     """The loop: phases, batches, steps. Returns the trained entries."""
     trained, task = clone(rule.start(visit)), visit.task
@@ -93,7 +103,7 @@ def train(
         visit = replace(visit, task=task.bare if phase.stays else task, phase=phase, key=rng.fold(key, index))
         optimiser = LocalOptimiser(training, visit.info.lr if phase.lr is None else phase.lr, visit.task)
         memory = optimiser.init(trained, phase.moves)
-        if has_default_steps(rule) and descend(visit.task, phase, optimiser, trained, memory, stream, index):
+        if has_default_steps(rule) and descend(visit.task, phase, optimiser, trained, memory, stream, index, watch):
             continue
         step = clock.timed(clock.MODEL, rule.step)
         for t, batch in enumerate(clock.over(clock.DATA, stream.batches(index, phase))):
@@ -101,6 +111,8 @@ def train(
             trained, memory = step(trained, memory, visit, batch, rng.fold(visit.key, t), optimiser)
             if visit.task.traced:
                 trained, memory = (_keep(batch["live"], *pair) for pair in zip((trained, memory), before, strict=True))
+            if watch is not None:
+                watch(t + 1, trained)
     return trained
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedchord import check, rng
-from fedchord.core.local import Guard, local_round, train
+from fedchord.core.local import Guard, Watch, local_round, train
 from fedchord.core.objective import Batch
 from fedchord.core.round import Plan, Results, advance, check_mix, open_round
 from fedchord.core.rules import Algorithm, Cohort, Mix, Phase, RoundInfo, ServerState, Upload, Visit
@@ -131,15 +131,15 @@ class Work:
         visit = Visit(self.task, state.broadcast, {}, info, client, size, sampled=sampled)
         return visit, self.algorithm.client.tuning(visit)
 
-    def tune(self, client: int, kept: Tensors | None, state: ServerState) -> Tensors | None:
+    def tune(self, client: int, kept: Tensors | None, state: ServerState, watch: Watch | None = None) -> Tensors | None:
         """What a client deploys from: what it keeps (None: it never took part), or what the training its rule asks for
-        before deployment gives."""
+        before deployment gives; `watch` looks on."""
         visit, phases = self.tuning(client, kept is not None, state)
         if not phases:
             return kept and divided(kept)[0]
         visit = replace(visit, own=divided(self.own(client, kept, state.broadcast))[0], phase=phases[0])
         key = rng.key(self.seed, "tune", client, state.round)
-        return train(self.algorithm.client, self.training, visit, self.stream(client, state.round), phases, key)
+        return train(self.algorithm.client, self.training, visit, self.stream(client, state.round), phases, key, watch)
 
     def rehearse(self, state: ServerState, plan: Plan) -> None:
         """A round without a step of training: what does not fit is told before it begins.

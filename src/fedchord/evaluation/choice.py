@@ -33,6 +33,7 @@ from fedchord.engine.executors import Executor
 from fedchord.evaluation.evaluate import ROWS, predicted, run_each
 from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.sweep import LAMBDAS, check_lambdas
+from fedchord.tensors import Tensors, clone
 
 LAMBDA, EPOCHS, BOTH = "lambda", "epochs", "both"
 KINDS = (LAMBDA, EPOCHS, BOTH)
@@ -122,15 +123,42 @@ def losses_of(
     work = fitted.work
     rows, at_once = work.federation.part("held")[client], work.task.objective.rows or ROWS
     table, units = torch.zeros(len(efforts), len(lambdas), dtype=torch.float64), 0.0
-    for i, effort in enumerate(efforts):
+    for i, (effort, own) in enumerate(zip(efforts, owns(fitted, client, efforts), strict=True)):
         here = with_effort(fitted, effort)
-        point = here.point(client)
+        point = here.deployed_from(own)
         for j, at in enumerate(lambdas):
             model = here.model(client, point if at is None else here.placed(point, at))
             found = predicted(work.task, work.federation, model, rows, at_once, losses=True).losses
             assert found is not None
             table[i, j], units = found[0].double().sum(), float(found[1].double().sum())
     return table, units
+
+
+def owns(fitted: Fitted, client: int, efforts: tuple[int | None, ...]) -> list[Tensors | None]:
+    """What a client deploys from after each effort. The longest passes through the others, where they differ in epochs
+    alone, and is trained once."""
+    works, kept, state = (
+        [with_effort(fitted, effort).work for effort in efforts],
+        fitted.memory_of(client),
+        fitted.state,
+    )
+    asked = [work.tuning(client, kept is not None, state)[1] for work in works]
+    longest = max(range(len(works)), key=lambda at: efforts[at] or 0)
+    alike = [len(phases) == 1 and replace(phases[0], epochs=0) for phases in asked if phases]
+    if len(alike) < 2 or not alike[0] or any(one != alike[0] for one in alike):
+        return [work.tune(client, kept, state) for work in works]
+    stream, found = works[longest].stream(client, state.round), {}
+    stops = {stream.steps(phases[0]) for phases in asked if phases}
+
+    def watch(steps: int, trained: Tensors) -> None:
+        if steps in stops:
+            found[steps] = clone(trained)
+
+    works[longest].tune(client, kept, state, watch)
+    return [
+        found[stream.steps(phases[0])] if phases and stream.size else work.tune(client, kept, state)
+        for work, phases in zip(works, asked, strict=True)
+    ]
 
 
 def with_effort(fitted: Fitted, epochs: int | None) -> Fitted:

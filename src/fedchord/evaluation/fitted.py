@@ -85,8 +85,11 @@ class Fitted:
         """What a client deploys, after the training before use: a model, or a point on a line."""
         if self.at == 0:
             return shared_model(self.state.broadcast)
+        return self.deployed_from(self.work.tune(client, self.memory_of(client), self.state))
+
+    def deployed_from(self, own: Tensors | None) -> Tensors | Line:
+        """What a client deploys that keeps this, or has made it before use."""
         rule = self.work.algorithm.client
-        own = self.work.tune(client, self.memory_of(client), self.state)
         found = rule.deploy(self.work.task, self.state.broadcast, own)
         if isinstance(found, Line):
             told = rule.deploys.kind == LINE
