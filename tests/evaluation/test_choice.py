@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import scipy.stats
 import torch
 from helpers.federations import make_federation
 from torch import nn
@@ -19,7 +20,7 @@ from fedchord.core.training import Training
 from fedchord.data.hold import hold_out
 from fedchord.engine import work
 from fedchord.engine.simulate import simulate
-from fedchord.evaluation.choice import Choice, Chooser, choose, losses_of, owns, settled, with_effort
+from fedchord.evaluation.choice import Choice, Chooser, among_the_lowest, choose, losses_of, owns, settled, with_effort
 from fedchord.evaluation.evaluate import evaluate
 from fedchord.evaluation.fitted import Fitted
 from fedchord.models import TwoNN
@@ -82,6 +83,30 @@ def test_one_training_passes_through_all_efforts(method, make, monkeypatch):
             assert all(torch.equal(one[name], other[name]) for name in one or {})
         assert not torch.equal(next(iter(found[1].values())), next(iter(found[3].values())))
     assert calls == [0, 1, 2, 3, 4]
+
+
+def test_what_is_within_a_standard_error_counts_as_the_lowest():
+    """Against numpy, column by column; the least within is where the first column comes in."""
+    tables = torch.randn(40, 7, generator=torch.Generator().manual_seed(2)).double() + 3
+    tables += torch.tensor([0.4, 0.1, 0.3, 0.0, 0.05, 0.2, 0.6])
+    lowest = int(tables.sum(0).argmin())
+    apart = (tables - tables[:, [lowest]]).numpy()
+    for within in (0.5, 1.0, 2.0):
+        errors = scipy.stats.sem(apart, axis=0) * 40
+        expected = apart.sum(0) <= within * errors
+        assert among_the_lowest(tables, within).tolist() == expected.tolist()
+    assert among_the_lowest(tables, 0.0).nonzero().flatten().tolist() == [lowest]
+    assert among_the_lowest(tables, 1.0).sum() < among_the_lowest(tables, 2.0).sum()
+    tables[3, 1] = torch.inf
+    assert not among_the_lowest(tables, 100.0)[1] and among_the_lowest(tables, 100.0)[2]
+
+
+def test_a_careful_choice_is_never_farther_from_the_global_model():
+    fitted = trained("fedavg-ft", tune_epochs=3)
+    plain, careful, most = (choose(fitted, Chooser("lambda", GRID, within=within)) for within in (0.0, 1.0, 1e9))
+    assert plain.losses == careful.losses == most.losses
+    assert plain.at == GRID[int(torch.tensor(plain.losses[0]).argmin())]
+    assert 0.0 == most.at <= careful.at <= plain.at != 0.0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,12 @@ differ, not at all where labels are wrong. One client has few rows to answer it 
 2. each client makes its own end without them, once for every effort e (epochs of training before use), and adds up the
    loss of (1 - lam) g + lam own_e over its held-out rows, for every lam of the grid;
 3. the server adds up these tables (sums of losses are all that leaves a client) and takes the lowest entry; of equal
-   ones the smallest lam, then the smallest effort;
+   ones the smallest lam, then the smallest effort. Where it is careful (`within` = z above 0), entries count as equal
+   whose sum of differences D_i to the lowest over the K clients is within z standard errors of nothing,
+
+       sum_i D_i <= z sqrt(K / (K - 1) sum_i (D_i - mean D)^2),
+
+   so that clients leave the global model only as far as their losses tell for sure;
 4. every client takes its held-out rows back, trains once more before use where its rule does so, and deploys there.
 
 lam = 0 is the global model itself, and the lam of the rule's own (fine-tuning: 1) is what the rule would deploy, its
@@ -26,7 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedchord.check import one_of, require, whole
+from fedchord.check import at_least, one_of, require, whole
 from fedchord.clients.finetune import FineTune
 from fedchord.core.rules import LINE, Algorithm
 from fedchord.engine.executors import Executor
@@ -74,14 +79,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class Chooser:
-    """What is chosen (lambda, epochs or both) and among which values."""
+    """What is chosen (lambda, epochs or both), among which values, and how carefully (`within`, standard errors)."""
 
     kind: str = BOTH
     lambdas: tuple[float, ...] = LAMBDAS
     efforts: tuple[int, ...] = EFFORTS
+    within: float = 0.0
 
     def __post_init__(self) -> None:
         one_of("choose", "choose", self.kind, KINDS)
+        at_least("choose", "within", self.within, 0)
         check_lambdas(self.lambdas, "choose")
         require(len(self.efforts) > 0, "choose", "needs at least one number of epochs")
         for effort in self.efforts:
@@ -109,11 +116,23 @@ def choose(fitted: Fitted, chooser: Chooser, executor: Executor | None = None) -
     efforts: tuple[int | None, ...] = (None,) if chooser.kind == LAMBDA else tuple(sorted(chooser.efforts))
     clients: list[int] = held.sizes.nonzero().flatten().tolist()
     reports = run_each(executor, lambda client: losses_of(fitted, client, lambdas, efforts), clients)
-    total, units = torch.stack([table for table, _ in reports]).sum(0), sum(over for _, over in reports)
-    mean = (total / units).nan_to_num(math.inf, math.inf)
-    column, row = divmod(int(mean.T.flatten().argmin()), len(efforts))  # the first of equal ones, by lambda
+    tables, units = torch.stack([table for table, _ in reports]), sum(over for _, over in reports)
+    mean = (tables.sum(0) / units).nan_to_num(math.inf, math.inf)
+    good = among_the_lowest(tables.transpose(1, 2).flatten(1), chooser.within)
+    column, row = divmod(int(good.nonzero()[0]), len(efforts))  # the first of equal ones, by lambda
     table = tuple(tuple(line) for line in mean.tolist())
     return Choice(lambdas[column], efforts[row], lambdas, efforts, table, len(clients), len(held.rows))
+
+
+def among_the_lowest(tables: Tensor, within: float) -> Tensor:
+    """Which columns of the clients' sums of losses, (clients, columns), count as the lowest; see the top."""
+    total = tables.sum(0).nan_to_num(math.inf, math.inf)
+    lowest = total.argmin()
+    if not within or len(tables) < 2:
+        return total == total[lowest]
+    apart = tables - tables[:, lowest, None]
+    error = (len(tables) * apart.var(0)).sqrt().nan_to_num(0.0, 0.0)
+    return (total - total[lowest] <= within * error) & total.isfinite()
 
 
 def losses_of(

@@ -25,7 +25,7 @@ from fedchord.experiments.length import unmeasured
 from fedchord.files import write_text, written
 
 NOTE = "begun.txt"
-USE = ("average", "choose", "choose.epochs", "choose.lambdas", "choose.held")
+USE = ("average", "choose", "choose.epochs", "choose.lambdas", "choose.held", "choose.within")
 """Keys that do not change the rounds; that rows are held out of them does, and is asked for by itself."""
 
 

@@ -181,7 +181,7 @@ def _central(config: RunConfig) -> None:
 
 def _choice(config: RunConfig) -> None:
     """What can be chosen for all clients, and on how many rows."""
-    for key in ("held", "epochs", "lambdas"):
+    for key in ("held", "epochs", "lambdas", "within"):
         given = getattr(config, f"choose_{key}") is not None
         require(config.choose is not None or not given, "run", f"choose.{key} is given, but choose is not")
     chooser = config.chooser()

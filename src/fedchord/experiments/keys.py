@@ -207,12 +207,19 @@ class Chosen:
     choose_lambdas: tuple[float, ...] | None = key(
         None, "the lambdas to choose from (default: 0, 0.1, ..., 1)", "choose.lambdas"
     )
+    choose_within: float | None = key(
+        None,
+        "take what is nearest to the global model among all whose loss is within so many standard errors of the lowest "
+        "(default: 0, the lowest itself)",
+        "choose.within",
+    )
 
     def chooser(self) -> Chooser | None:
         """What is chosen, and among which values; None if nothing."""
         if self.choose is None:
             return None
-        return Chooser(self.choose, self.choose_lambdas or LAMBDAS, self.choose_epochs or EFFORTS)
+        grids = self.choose_lambdas or LAMBDAS, self.choose_epochs or EFFORTS
+        return Chooser(self.choose, *grids, self.choose_within or 0.0)
 
     def held(self) -> float:
         """The share of the training rows that is held out to choose by."""
