@@ -355,3 +355,20 @@ def test_rounds_that_are_not_there_are_not_counted_as_none(tmp_path):
     (folder / "rounds.jsonl").write_text("".join(lines[1:]))
     with pytest.raises(FedchordError, match=r"rounds of .* are not all there; fedchord resume"):
         visits.of(reading.read(folder))
+
+
+@pytest.mark.parametrize("bootstrap", ["clients", "both"])
+def test_a_higher_level_makes_a_wider_interval(tmp_path, bootstrap):
+    draw = np.random.default_rng(4)
+    for seed in range(1, 7):
+        for method, better in (("fedavg", 0.0), ("ditto", 0.1)):
+            write_run(tmp_path / f"{method}{seed}", (draw.random(30) + better).tolist(), method=method, seed=seed)
+    widths = []
+    for level in ("0.5", "0.95", "0.99"):
+        options = ["--against", "fedavg", "--bootstrap", bootstrap, "--format", "csv", "--level", level]
+        row = next(csv.DictReader(io.StringIO(invoke("compare", str(tmp_path), *options).stdout)))
+        widths.append(float(row["high"]) - float(row["low"]))
+    normal = scipy.stats.norm.ppf([0.75, 0.975, 0.995])
+    assert np.array(widths) / widths[1] == pytest.approx(normal / normal[1], rel=0.15)
+    with pytest.raises(FedchordError, match="level must lie between 0 and 1, got 95"):
+        raise invoke("compare", str(tmp_path), "--against", "fedavg", "--level", "95").exception

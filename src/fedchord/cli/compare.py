@@ -40,6 +40,7 @@ def compare(
             "--statistic", help="mean (the default), worst10, best10, gini or gap over clients; for seeds and samples."
         ),
     ] = "mean",
+    level: Annotated[float, typer.Option("--level", help="How sure the intervals are, between 0 and 1.")] = 0.95,
     visits: Annotated[
         str | None,
         typer.Option("--visits", help="Only clients that were sampled so often: a number, or a range such as 0-2."),
@@ -69,6 +70,7 @@ def compare(
 
     one_of("compare", "format", form, FORMATS)
     one_of("compare", "bootstrap", bootstrap, resample.BOOTSTRAPS)
+    require(0 < level < 1, "compare", f"level must lie between 0 and 1, got {level}")
     by_client = bootstrap == "clients"
     require(not by_client or against is not None, "compare", "over clients it needs --against LABEL_or_RUN")
     require(not by_client or statistic == "mean", "compare", f"{statistic} needs --bootstrap seeds or samples")
@@ -79,12 +81,12 @@ def compare(
     found = found if often is None else [sampled.restricted(run, *often) for run in found]
     if by_client:
         made = pairs.tabulate(
-            pairs.differences(found, against or "", metric, column), metric, column, exact=form == "csv"
+            pairs.differences(found, against or "", metric, column, level), metric, column, form == "csv", level
         )
     else:
         made = resample.tabulate(
-            resample.intervals(found, against, metric, statistic, bootstrap),
-            *(metric, statistic, bootstrap, form == "csv"),
+            resample.intervals(found, against, metric, statistic, bootstrap, level=level),
+            *(metric, statistic, bootstrap, form == "csv", level),
         )
     for problem in problems:
         typer.echo(problem, err=True)

@@ -73,6 +73,7 @@ def intervals(
     statistic: str = "mean",
     over: str = "seeds",
     draws: int = DRAWS,
+    level: float = LEVEL,
 ) -> list[Interval]:
     """The statistic of every group of runs, or its difference to the reference, with its interval."""
     one_of("compare", "bootstrap", over, UNITS)
@@ -92,12 +93,12 @@ def intervals(
         pairs, alone = _pairs(group, base)
         d = [_difference(ours, theirs, metric, statistic) for ours, theirs in pairs]
         if over == "seeds":
-            low, high = compare.interval(d)
+            low, high = compare.interval(d, level)
         elif over == "both":
-            low, high = _two_levels(pairs, metric, statistic)
+            low, high = _two_levels(pairs, metric, statistic, level)
         else:
             parts = [drawn(ours) - (0.0 if theirs is None else drawn(theirs)) for ours, theirs in pairs]
-            low, high = np.quantile(np.mean(parts, axis=0), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+            low, high = np.quantile(np.mean(parts, axis=0), [(1 - level) / 2, (1 + level) / 2])
         counts = _contest(d, metric, statistic) if base is not None else (0, 0, 0)
         seeds = tuple(ours.seed for ours, _ in pairs)
         value = math.fsum(d) / len(d)
@@ -121,7 +122,9 @@ def _difference(ours: Run, theirs: Run | None, metric: str, statistic: str) -> f
     return value if theirs is None else value - _number(theirs, metric, statistic)
 
 
-def _two_levels(pairs: Sequence[tuple[Run, Run | None]], metric: str, statistic: str) -> tuple[float, float]:
+def _two_levels(
+    pairs: Sequence[tuple[Run, Run | None]], metric: str, statistic: str, level: float
+) -> tuple[float, float]:
     """The interval of a difference with seeds and clients drawn again."""
     up = metric in HIGHER_IS_BETTER
     runs = [(ours, theirs) for ours, theirs in pairs if theirs is not None]
@@ -133,7 +136,7 @@ def _two_levels(pairs: Sequence[tuple[Run, Run | None]], metric: str, statistic:
         found: Floats = over_clients(table, statistic, up).numpy()
         return found
 
-    found = gain(ours, theirs, over)
+    found = gain(ours, theirs, over, level=level)
     return found.low, found.high
 
 
@@ -187,7 +190,14 @@ def resample(metric: str, scores: Tensor, labels: Tensor, draws: int, key: int) 
 # -- the table -----------------------------------------------------------------------------------------------------
 
 
-def tabulate(made: Sequence[Interval], metric: str | None, statistic: str, over: str, exact: bool = False) -> Table:
+def tabulate(
+    made: Sequence[Interval],
+    metric: str | None,
+    statistic: str,
+    over: str,
+    exact: bool = False,
+    level: float = LEVEL,
+) -> Table:
     """The intervals as a table, accuracies in percent (differences: points); `exact` writes numbers unrounded."""
     metric = metric or headline(tuple(made[0].group.runs[0].summary["metrics"]))
     times = 1 if exact else factor(metric, statistic)
@@ -213,17 +223,17 @@ def tabulate(made: Sequence[Interval], metric: str | None, statistic: str, over:
     names = [*keys, "method", *(["against"] if several else [])]
     names += [f"{metric} {statistic}{' difference' if paired else ''}{unit}", "low", "high"]
     names += [*(["better", "equal", "worse"] if paired else []), "seeds"]
-    return Table(tuple(Head(name) for name in names), body, tuple(_notes(made, metric, statistic, over)))
+    return Table(tuple(Head(name) for name in names), body, tuple(_notes(made, metric, statistic, over, level)))
 
 
-def _notes(made: Sequence[Interval], metric: str, statistic: str, over: str) -> list[str]:
+def _notes(made: Sequence[Interval], metric: str, statistic: str, over: str, level: float) -> list[str]:
     against = " or ".join(dict.fromkeys(one.against for one in made if one.against))
     what = f"{metric} {statistic} over clients, mean over seeds"
+    sure = f"low, high: {100 * level:g}% percentile bootstrap over"
     drawn = {
-        "seeds": f"low, high: {LEVEL:.0%} percentile bootstrap over seeds, {RESAMPLES} resamples",
-        "both": f"low, high: {LEVEL:.0%} percentile bootstrap over seeds and, within each, over clients, "
-        f"{TWO_LEVELS} resamples",
-        "samples": f"low, high: {LEVEL:.0%} percentile bootstrap over the test rows of each client, within classes, "
+        "seeds": f"{sure} seeds, {RESAMPLES} resamples",
+        "both": f"{sure} seeds and, within each, over clients, {TWO_LEVELS} resamples",
+        "samples": f"{sure} the test rows of each client, within classes, "
         f"{DRAWS} resamples; seeds are not resampled, and rows that several seeds test count as different ones",
     }
     lines = [f"method less {against}, same seed: {what}" if against else what, drawn[over]]

@@ -81,7 +81,7 @@ def interval(
 
 
 def differences(
-    runs: Iterable[Run], against: str, metric: str | None = None, column: str = "deployed"
+    runs: Iterable[Run], against: str, metric: str | None = None, column: str = "deployed", level: float = LEVEL
 ) -> list[Difference]:
     """Every group of runs less the reference on the same federation; runs that have no such reference are refused.
 
@@ -91,7 +91,7 @@ def differences(
     runs = list(runs)
     metric = metric or headline(tuple(runs[0].summary["metrics"]))
     return [
-        difference(other, label, base, name, metric, column)
+        difference(other, label, base, name, metric, column, level)
         for other, label, base, name in lined_up(runs, against)
         if base is not None
     ]
@@ -143,7 +143,9 @@ def values(run: Run, metric: str, column: str) -> list[float]:
     return _numbers([point[place] for point, place in zip(points, places, strict=True)])
 
 
-def tabulate(made: Sequence[Difference], metric: str | None, column: str, exact: bool = False) -> Table:
+def tabulate(
+    made: Sequence[Difference], metric: str | None, column: str, exact: bool = False, level: float = LEVEL
+) -> Table:
     """The differences as a table, accuracies in percentage points; `exact` writes numbers as they are, unrounded."""
     metric = metric or headline(tuple(made[0].group.runs[0].summary["metrics"]))
     times = 1 if exact else factor(metric, "mean")
@@ -166,15 +168,15 @@ def tabulate(made: Sequence[Difference], metric: str | None, column: str, exact:
     unit = " (points)" if times == 100 else ""
     names = [*keys, "method", *(["against"] if several else []), f"{metric} difference{unit}"]
     names += ["low", "high", "better", "equal", "worse", "clients", "seeds", "pairs"]
-    return Table(tuple(Head(name) for name in names), body, tuple(_notes(made, metric, column)))
+    return Table(tuple(Head(name) for name in names), body, tuple(_notes(made, metric, column, level)))
 
 
-def _notes(made: Sequence[Difference], metric: str, column: str) -> list[str]:
+def _notes(made: Sequence[Difference], metric: str, column: str, level: float) -> list[str]:
     against = " or ".join(dict.fromkeys(d.against for d in made))
-    way = "higher" if metric in HIGHER_IS_BETTER else "lower"
+    way, sure = "higher" if metric in HIGHER_IS_BETTER else "lower", f"{100 * level:g}%"
     lines = [
         f"method less {against}: mean over clients of paired differences (same client, same seed; over seeds first)",
-        f"low, high: {LEVEL:.0%} percentile bootstrap over clients, {RESAMPLES} resamples; seeds are not resampled",
+        f"low, high: {sure} percentile bootstrap over clients, {RESAMPLES} resamples; seeds are not resampled",
         f"better, equal, worse: clients; {metric}: {way} is better",
         f"{column}: {COLUMNS[column]}",
     ]
@@ -186,7 +188,9 @@ def _notes(made: Sequence[Difference], metric: str, column: str) -> list[str]:
     return lines
 
 
-def difference(other: Group, label: str, base: Group, name: str, metric: str, column: str = "deployed") -> Difference:
+def difference(
+    other: Group, label: str, base: Group, name: str, metric: str, column: str = "deployed", level: float = LEVEL
+) -> Difference:
     """One group of runs less another on the same federation."""
     ours, theirs = ({run.seed: run for run in g.runs} for g in (other, base))
     seeds = [seed for seed in ours if seed in theirs]
@@ -210,7 +214,7 @@ def difference(other: Group, label: str, base: Group, name: str, metric: str, co
         label,
         name,
         math.fsum(d) / len(d),
-        *interval(d),
+        *interval(d, level),
         pairs=sum(len(parts) for parts in by_client.values()),
         clients=len(d),
         better=better,

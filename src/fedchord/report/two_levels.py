@@ -46,7 +46,12 @@ def worst_tenth(values: Floats) -> Floats:
 
 
 def gain(
-    ours: Sequence[Any], theirs: Sequence[Any], statistic: Statistic = mean, resamples: int = RESAMPLES, seed: int = 0
+    ours: Sequence[Any],
+    theirs: Sequence[Any],
+    statistic: Statistic = mean,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    level: float = LEVEL,
 ) -> Gain:
     """How much higher a statistic over clients is, mean over seeds; values by seed, the same clients in the same order.
 
@@ -64,7 +69,7 @@ def gain(
             drawn[place, index] = statistic(one[clients]) - statistic(other[clients])
     seeds = generator.integers(0, len(pairs), (len(pairs), resamples))
     means = np.stack([drawn[place, seeds[place], np.arange(resamples)] for place in range(len(pairs))]).mean(0)
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return Gain(value, float(low), float(high))
 
 
