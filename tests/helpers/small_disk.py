@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 import traceback
@@ -48,6 +49,7 @@ def leave(disk: Path, pages: int) -> None:
     """Fill the disk, all but so many pages; what was filled before is freed first."""
     filler = disk / ".filler"
     filler.unlink(missing_ok=True)
+    gc.collect()  # a removed file takes its pages as long as something here still maps it, and would free them later
     space = os.statvfs(disk)
     size = (space.f_bavail - pages) * space.f_bsize
     if size > 0:
@@ -72,6 +74,7 @@ def on_small_disk(disk: Path, task: Callable[[], None], megabytes: int = 16) -> 
             _mount(b"tmpfs", disk, 0, f"size={megabytes}m".encode())
             os.chdir(disk)
             code = 1
+            gc.freeze()  # what was there before is not looked through again by `leave`
             task()
             code = 0
         except BaseException:

@@ -20,7 +20,7 @@ from fedchord.check import FedchordError
 from fedchord.clients.apfl import Apfl
 from fedchord.core.objective import BINARY, CLASSIFICATION
 from fedchord.core.records import Phase, RoundInfo, Visit
-from fedchord.core.round import Plan, round_info
+from fedchord.core.round import Plan, open_run, round_info
 from fedchord.data.alone import alone
 from fedchord.engine.work import Work
 from fedchord.experiments.config import RunConfig
@@ -30,9 +30,13 @@ from fedchord.privacy.allowed import refused
 from fedchord.privacy.rows import PLANNED, Course, Hiding, PoissonStream, RowTask
 from fedchord.privacy.shield import shield
 from fedchord.privacy.terms import Privacy
+from fedchord.remote.checking import signed
 from fedchord.remote.direct import Direct, nodes_of
+from fedchord.remote.memory import NEVER
 from fedchord.remote.node import Node
+from fedchord.remote.parcel import Parcel
 from fedchord.remote.serve import serve
+from fedchord.tensors import clone
 
 ROWS = Privacy(level="rows", noise=1.5, clip=0.7)
 
@@ -231,6 +235,35 @@ def test_nodes_draw_rows_and_noise_by_their_secret(tmp_path):
     assert [len(b["y"]) for b in stream[0]] != [len(b["y"]) for b in stream[1]]
     with pytest.raises(FedchordError, match="node: privacy=rows needs a secret of the node, for its noise"):
         Node(plan, 0, alone(FEDERATION, 0), tmp_path / "none")
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedevg-witness"])
+def test_a_node_answers_one_question_in_a_round_whatever_a_server_asks(method, tmp_path):
+    """Each answer is one of those whose costs were added up. The same question has the same answer, which costs
+    nothing more; that is what a server asks again that was killed."""
+    given = {"method__iterations": 0} if method == "fedevg-witness" else {}
+    hiding = plan_of(method, privacy="rows", privacy__noise=1.0, **given)
+    broadcast = open_run(
+        hiding.algorithm, hiding.work(alone(FEDERATION, 0), (), SECRET).task, 4, hiding.course
+    ).broadcast
+    moved = {name: tensor + 0.1 for name, tensor in broadcast.items()}
+
+    def asked(node, tensors, round=0, **more):
+        facts = signed(node.plan, **({"round": round, "counted": NEVER, "cohort": 2} | more))
+        return node.answer("train", Parcel(clone(tensors), facts)).tensors
+
+    node = Node(hiding, 0, alone(FEDERATION, 0), tmp_path / "hiding", secret=SECRET)
+    first = asked(node, broadcast)
+    for tensors, more in ((moved, {}), (broadcast, {"cohort": 3})):
+        with pytest.raises(FedchordError, match="privacy: round 1 was answered before, to another question"):
+            asked(node, tensors, **more)
+    again = Node(hiding, 0, alone(FEDERATION, 0), tmp_path / "hiding", secret=SECRET)  # it remembers after a restart
+    assert all(torch.equal(asked(again, broadcast)[name], first[name]) for name in first)
+    with pytest.raises(FedchordError, match="privacy: round 1 was answered before"):
+        asked(again, moved)
+    assert asked(again, moved, round=1)
+    plain = Node(plan_of(method, **given), 0, alone(FEDERATION, 0), tmp_path / "plain", secret=SECRET)
+    assert asked(plain, broadcast) and asked(plain, moved)
 
 
 def test_a_run_tells_the_epsilon_of_every_client():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from fedchord.engine.work import Work
 from fedchord.models import TwoNN
 from fedchord.privacy.allowed import refused
 from fedchord.privacy.gaussian import spent
-from fedchord.privacy.shield import shield
+from fedchord.privacy.shield import shield, told
 from fedchord.privacy.terms import Privacy
 from fedchord.synthetic.reconstruct import attack, smallest
 
@@ -97,3 +98,20 @@ def test_batches_that_are_no_poisson_sample_are_refused():
     assert "set method.iterations=0" in refused(catalog.build("fedevg-witness"), "rows")
     with pytest.raises(FedchordError, match=r"privacy: fedevg-witness cannot be private: its batches are no Poisson"):
         work_of(Privacy(level="rows", noise=1.0), iterations=1)
+
+
+@pytest.mark.parametrize(
+    ("method", "batch", "words"),
+    [
+        ("fedevg-witness", 7, "every row in every step; .* exact for the Gaussian mechanism"),
+        ("fedavg", 0, "every row in every step; .* exact for the Gaussian mechanism"),
+        ("fedavg", 20, "every row in every step; "),  # no client has more
+        ("fedavg", 19, "Poisson sampling of rows, .* Renyi divergence of the sampled Gaussian"),
+    ],
+)
+def test_the_guarantee_says_whether_rows_are_sampled(method, batch, words):
+    privacy, training = Privacy(level="rows", noise=3.0), Training(batch=batch)
+    task = Task(lambda: TwoNN(inputs=64, hidden=30, classes=3), inputs=FEDERATION.inputs)
+    algorithm = catalog.build(method, {"iterations": 0, "batch": batch} if method == "fedevg-witness" else {})
+    hidden = shield(algorithm, privacy, task, FEDERATION, Plan(5, 1.0), training)
+    assert re.match(words, told(hidden.algorithm, privacy, 5)["sampling"])

@@ -10,6 +10,7 @@ from helpers.federated import Federated
 from helpers.invoked import invoke
 
 from fedchord.check import FedchordError
+from fedchord.remote.processes import Child
 
 PARAMETERS = 64 * 10 + 10  # logistic regression on digits
 
@@ -58,3 +59,32 @@ def test_a_plan_that_was_changed_after_parties_got_it_is_refused(tmp_path):
     path.write_text(path.read_text().replace("rounds = 3", "rounds = 4"))
     assert "the parties have another plan" in mistake(invoke("serve", str(path)))
     assert not (tmp_path / "out").exists()
+
+
+LINK = """
+import os, signal, sys
+from pathlib import Path
+starts = Path(os.environ["STARTS"])
+starts.write_text(starts.read_text() + "x")
+if len(starts.read_text()) < 3:
+    os.kill(os.getpid(), signal.SIGKILL)
+print("no such option")
+sys.exit(2)
+"""
+
+
+def test_a_superlink_killed_while_it_starts_is_started_again_and_one_that_ends_by_itself_is_not(tmp_path, monkeypatch):
+    pytest.importorskip("flwr")
+    from fedchord.remote import serving
+
+    Federated(tmp_path, {"method": "fedavg"})
+    (tmp_path / "link.py").write_text(LINK)
+    (tmp_path / "starts").write_text("")
+    for name, value in {"PYTHONPATH": tmp_path, "STARTS": tmp_path / "starts"}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(serving, "Child", lambda module, *given: Child("link", *given))
+    found = invoke("serve", str(tmp_path / "fed.toml"))
+    again = "the SuperLink was killed while it started (signal 9); it is started again"
+    assert found.stderr.splitlines() == [again, again]
+    assert mistake(found).startswith("serve: the SuperLink did not start (no such option); see ")
+    assert len((tmp_path / "starts").read_text()) == 3

@@ -105,12 +105,14 @@ def audit(
     """Try to disprove a claimed epsilon: a canary is looked for in what many short runs release.
 
     With privacy=clients (unless another is said) the canary is a client, looked for in broadcasts; with privacy=rows it
-    is a row, looked for in the uploads of its client, which reads all rows at every step unless batch is given.
+    is a row, looked for in the uploads of its client, which reads all rows at every step unless batch is given. Of
+    fedevg-witness the sums of features and the counts are looked at, from which uploads are made.
 
     \b
       fedchord privacy audit rounds=3 privacy.noise=2
       fedchord privacy audit rounds=3 privacy.noise=0     no noise: what the game can show at most
       fedchord privacy audit privacy=rows rounds=3 privacy.noise=2
+      fedchord privacy audit privacy=rows method=fedevg-witness method.iterations=0 rounds=3 privacy.noise=2
     """
     from fedchord.core.task import Task
     from fedchord.models import LogisticRegression

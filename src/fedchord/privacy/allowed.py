@@ -67,7 +67,12 @@ def _what(algorithm: Algorithm) -> str:
 
 
 def refused_model(task: Task) -> str:
-    """Why a model cannot be private, in words; "" if it can."""
+    """Why a model, or the samples that are made for it, cannot be private, in words; "" if they can."""
+    if task.inputs is not None and task.inputs.observed:
+        return (
+            "samples lie between the smallest and the largest values of all training rows, which are not hidden: "
+            "declare a range that is public (Federation.declared)"
+        )
     return "has buffers, which leave as they are: use GroupNorm in place of BatchNorm" if task.buffers.size else ""
 
 

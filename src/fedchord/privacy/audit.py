@@ -1,10 +1,9 @@
 """An audit of a claimed epsilon: somebody plays against the real code, and wins no more often than the claim allows.
 
 The game with clients: a client adds a canary, its whole clip along one direction, or the opposite of it (under Poisson
-sampling: nothing). Rounds are run, and from the broadcasts alone it is guessed which of the two it was. The game with
-rows: a client has a row, or has not, whose clipped gradient has its whole length along one direction; from its uploads
-alone, to a server that asks at the same model in every round, it is guessed whether the row is there. Each game is
-played many times with other seeds. If a mechanism is (epsilon, delta)-private, then for every way to guess
+sampling: nothing). Rounds are run, and from the broadcasts alone it is guessed which of the two it was. In the games
+with rows (`canaries`) a client has a row, or has not, and from what it releases it is guessed whether the row is there.
+Each game is played many times with other seeds. If a mechanism is (epsilon, delta)-private, then for every way to guess
 
     P(says canary | canary) <= e^epsilon P(says canary | none) + delta,
 
@@ -15,8 +14,8 @@ a lower bound of the true epsilon. It is no proof of the claim: a bound above it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -24,15 +23,15 @@ from scipy.stats import beta
 from torch import Tensor, nn
 
 from fedchord import check, rng
-from fedchord.core.local import local_round
-from fedchord.core.objective import Batch
+from fedchord.core.inputs import Inputs
 from fedchord.core.round import Plan, Results, close_round, open_round, open_run, round_info
-from fedchord.core.rules import Algorithm, ClientRule, RoundInfo, ServerState
+from fedchord.core.rules import Algorithm, SamplesRule, ServerState
 from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.privacy.allowed import refused
+from fedchord.privacy.canaries import WIDTH, Gradients, Network, Sums
 from fedchord.privacy.clients import Clip, protected
-from fedchord.privacy.rows import Hiding, PoissonStream, RowTask, course_of
+from fedchord.privacy.rows import Hiding, RowTask, course_of
 from fedchord.privacy.shield import drawing
 from fedchord.privacy.terms import POISSON, Privacy
 
@@ -110,22 +109,22 @@ def audit_rows(
     seed: int = 0,
     training: Training | None = None,
 ) -> Verdict:
-    """Play against privacy of rows: through the draw of batches, the clipped gradients, the noise and the steps of a
-    client of so many rows besides the canary; the claim is that of a client that has it."""
+    """Play against privacy of rows, with a client of so many rows besides the canary; the claim is that of a client
+    with the canary. Through the draw of batches, the clipped gradients, the noise and the steps; where a rule trains
+    nothing, through its clipped features and the noise on sums and counts."""
     reason = refused(algorithm, privacy.level)
     check.require(not reason, "audit", f"{algorithm.title} cannot be private: {reason}")
-    trained = algorithm.client.gradients > 0
-    check.require(trained, "audit", f"the canary of rows is looked for in gradients, and {algorithm.title} has none")
     check.whole("audit", "rows", rows, 1)
-    used = algorithm.client.local(training or Training(batch=0))
-    task = Task(lambda: nn.Linear(WIDTH, 2))
+    rule, used = algorithm.client, algorithm.client.local(training or Training(batch=0))
     infos = [round_info(Plan(rounds), used, 1, round, 1) for round in range(rounds)]
-    course = course_of(algorithm.client, privacy, task, [rows + 1], used, infos)
-    hidden = RowTask(task, Hiding(privacy.clip, course))
-
-    def play(there: bool, key: int) -> float:
-        return _seen(algorithm.client, hidden, used, rows + 1, infos, key, there)
-
+    summed = isinstance(rule, SamplesRule)
+    task = Task(Network, inputs=Inputs((WIDTH,), 2)) if summed else Task(lambda: nn.Linear(WIDTH, 2))
+    course = course_of(rule, privacy, task, [rows + 1], used, infos)
+    hiding = Hiding(privacy.clip, course)
+    if isinstance(rule, SamplesRule):
+        play = Sums(rule, task, hiding, used, rows, infos).play
+    else:
+        play = Gradients(rule, RowTask(task, hiding), used, rows, infos).play
     return _played(play, games, seed, privacy.delta, course.after(rounds))
 
 
@@ -159,46 +158,3 @@ def _game(algorithm: Algorithm, task: Task, privacy: Privacy, state: ServerState
         results = Results(torch.tensor(ids, dtype=torch.int64), torch.ones(len(ids)), mix)
         state, _ = close_round(algorithm, task, state, results, info)
     return float((state.broadcast["theta"] - start)[0])
-
-
-WIDTH, FAR, STEP = 4, 1e4, 1e-7
-"""Features of a row, the canary's in the direction that only it has, and a rate by which no step changes the next."""
-
-
-@final
-@dataclass(frozen=True)
-class _Rows:
-    """One client's rows, all of the same class."""
-
-    x: Tensor
-    name: str = "audit"
-    client_names: tuple[str, ...] = ("client",)
-    row_bytes: int = 4 * WIDTH
-
-    @property
-    def train(self) -> list[Tensor]:
-        return [torch.arange(len(self.x))]
-
-    def batch(self, rows: Tensor, key: int | None = None) -> Batch:
-        return {"x": self.x[rows], "y": torch.zeros(len(rows), dtype=torch.int64)}
-
-
-def _seen(
-    rule: ClientRule, task: RowTask, training: Training, size: int, infos: Sequence[RoundInfo], key: int, there: bool
-) -> float:
-    """How far the uploads of all rounds went along the canary's gradient: between the two weights of the first feature,
-    where the gradients of other rows are nothing. The number of rows is known, so that a usual row is in the canary's
-    place where it is not there: it is nothing in what is looked at. The server broadcasts zeros every time."""
-    x = rng.normal(rng.key(key, "rows"), (size, WIDTH))
-    x[:, 0] = 0.0
-    if there:
-        x[-1] = torch.tensor([FAR, *[0.0] * (WIDTH - 1)])
-    shared = {"theta": torch.zeros(task.layout.size), "buffers": torch.zeros(0)}
-    own, found = rule.init(task, shared, rng.key(key, "own")), 0.0
-    for info in infos:
-        stream = PoissonStream(_Rows(x), 0, training.batch, rng.key(key, "batches", info.round))
-        slow, local = replace(info, lr=STEP), rng.key(key, "local", info.round)
-        upload, own, _ = local_round(rule, task, training, shared, own, stream, slow, 0, local)
-        sent = task.layout.views(upload.mix["theta"].double())["weight"]
-        found += float(sent[0, 0] - sent[1, 0])
-    return found / STEP

@@ -66,6 +66,11 @@ class Course:
             self._found["noise"] = least(lambda noise: self._worst(noise, -1), self.wanted)
         return self._found["noise"]
 
+    @property
+    def sampled(self) -> bool:
+        """Whether some client reads a part of its rows at a step, and not all of them."""
+        return any(0 < self.batch < size for size in self.sizes)
+
     def after(self, rounds: int) -> float:
         """The epsilon of the client that has spent most, if it took part in all rounds so far."""
         return self._worst(self.noise, rounds - 1)

@@ -21,6 +21,12 @@ from fedchord.privacy.clients import Clip, EqualParts, protected
 from fedchord.privacy.rows import Course, Hiding, Metered, RowTask, course_of
 from fedchord.privacy.terms import CLIENTS, ROWS, Privacy
 
+SAMPLED = (
+    "Poisson sampling of rows, of known numbers, kept secret; neighbours: one row added or removed; Renyi divergence "
+    "of the sampled Gaussian mechanism (Mironov et al., 2019)"
+)
+WHOLE = "every row in every step; neighbours: one row added or removed; exact for the Gaussian mechanism"
+
 
 @final
 @dataclass(frozen=True)
@@ -106,8 +112,7 @@ def _told_of_rows(course: Course, privacy: Privacy, rounds: int) -> dict[str, An
         "delta": privacy.delta,
         "noise": course.noise,
         "clip": privacy.clip,
-        "sampling": "Poisson sampling of rows, of known numbers, kept secret; neighbours: one row added or removed; "
-        "Renyi divergence of the sampled Gaussian mechanism (Mironov et al., 2019), for a client in every round",
+        "sampling": f"{SAMPLED if course.sampled else WHOLE}, for a client in every round",
         "trusted": "nobody but the client whose row it is, which adds the noise",
         "covers": "all that leaves a client in training; not its metrics, nor models that stay with it",
     }

@@ -66,7 +66,7 @@ class Node:
         self.limits.allowed(plan.config.method)
         needed = plan.algorithm.mixing.secret and not secret
         require(not needed, "node", f"{plan.config.method} needs a secret of the node, for the noise of its reports")
-        hides = plan.config.privacy == ROWS
+        self._hides = hides = plan.config.privacy == ROWS
         require(bool(secret) or not hides, "node", "privacy=rows needs a secret of the node, for its noise")
         self._secret = secret
         self.versions, self.audit = Versions(memory, plan.fingerprint, versions), Audit(audit)
@@ -169,9 +169,16 @@ class Node:
         return info, self.versions.get(counted), counted, received
 
     def _take_part(self, round: int, received: str) -> None:
-        """Refuse one round more than the owner allows."""
+        """Refuse one round more than the owner allows, and under privacy of rows a second question of a round: its
+        answer would cost what no accountant has counted."""
         taken, most = self.versions.taken(), self.limits.rounds
-        if most is None or received in taken.get(round, ()):
+        if received in taken.get(round, ()):
+            return
+        told = (
+            f"round {round + 1} was answered before, to another question; a second answer would cost more than is told"
+        )
+        require(not (self._hides and taken.get(round)), "privacy", told)
+        if most is None:
             return
         count = sum(len(marks) for marks in taken.values())
         require(count < most, "limits", f"this node takes part in at most {most} rounds")

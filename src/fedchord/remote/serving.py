@@ -118,8 +118,10 @@ def super_link(fed: Fed, insecure: bool) -> Iterator[tuple[Child, Link]]:
         {"FLWR_HOME": str(folder / "home")},
     )
     try:
-        started = wait_until(lambda: listens(here, port) or child.code is not None, START)
-        if not started or child.code is not None:
+        started, code = wait_until(lambda: listens(here, port) or child.code is not None, START), child.code
+        if code is not None and code < 0:  # it did not end by itself, as it would where something is wrong
+            raise LinkLost(f"the SuperLink was killed while it started (signal {-code})")
+        if not started or code is not None:
             last = child.printed().strip().splitlines()[-1:] or [""]
             raise FedchordError(f"serve: the SuperLink did not start ({last[0][-300:]}); see {child.log}")
         yield child, Link(f"{here}:{port}", None if tls is None else tls.ca, secret.read_bytes())
