@@ -20,7 +20,7 @@ from fedchord.core.training import Training
 from fedchord.data.hold import hold_out
 from fedchord.engine import work
 from fedchord.engine.simulate import simulate
-from fedchord.evaluation.choice import Choice, Chooser, among_the_lowest, choose, losses_of, owns, settled, with_effort
+from fedchord.evaluation.choice import Choice, Chooser, choose, losses_of, owns, settled, settled_on, with_effort
 from fedchord.evaluation.evaluate import evaluate
 from fedchord.evaluation.fitted import Fitted
 from fedchord.models import TwoNN
@@ -85,20 +85,21 @@ def test_one_training_passes_through_all_efforts(method, make, monkeypatch):
     assert calls == [0, 1, 2, 3, 4]
 
 
-def test_what_is_within_a_standard_error_counts_as_the_lowest():
-    """Against numpy, column by column; the least within is where the first column comes in."""
+@pytest.mark.parametrize("within", [0.5, 1.0, 2.0])
+def test_the_global_model_is_kept_within_so_many_standard_errors(within):
+    """Against scipy's standard error, on both sides of the border."""
     tables = torch.randn(40, 7, generator=torch.Generator().manual_seed(2)).double() + 3
-    tables += torch.tensor([0.4, 0.1, 0.3, 0.0, 0.05, 0.2, 0.6])
+    tables[:, 4] -= 0.3
     lowest = int(tables.sum(0).argmin())
-    apart = (tables - tables[:, [lowest]]).numpy()
-    for within in (0.5, 1.0, 2.0):
-        errors = scipy.stats.sem(apart, axis=0) * 40
-        expected = apart.sum(0) <= within * errors
-        assert among_the_lowest(tables, within).tolist() == expected.tolist()
-    assert among_the_lowest(tables, 0.0).nonzero().flatten().tolist() == [lowest]
-    assert among_the_lowest(tables, 1.0).sum() < among_the_lowest(tables, 2.0).sum()
-    tables[3, 1] = torch.inf
-    assert not among_the_lowest(tables, 100.0)[1] and among_the_lowest(tables, 100.0)[2]
+    apart = tables[:, 0] - tables[:, lowest]
+    error = scipy.stats.sem(apart.numpy())
+    for factor, expected in ((0.99, 0), (1.01, lowest)):
+        moved = tables.clone()
+        moved[:, 0] += factor * within * error - apart.mean()
+        assert settled_on(moved, within) == expected
+        assert settled_on(moved, 0.0) == lowest != 0
+    moved[3, 0] = torch.inf
+    assert settled_on(moved, 100.0) == lowest
 
 
 def test_a_careful_choice_is_never_farther_from_the_global_model():
@@ -106,7 +107,7 @@ def test_a_careful_choice_is_never_farther_from_the_global_model():
     plain, careful, most = (choose(fitted, Chooser("lambda", GRID, within=within)) for within in (0.0, 1.0, 1e9))
     assert plain.losses == careful.losses == most.losses
     assert plain.at == GRID[int(torch.tensor(plain.losses[0]).argmin())]
-    assert 0.0 == most.at <= careful.at <= plain.at != 0.0
+    assert most.at == 0.0 != plain.at and careful.at in (0.0, plain.at)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ differ, not at all where labels are wrong. One client has few rows to answer it 
 2. each client makes its own end without them, once for every effort e (epochs of training before use), and adds up the
    loss of (1 - lam) g + lam own_e over its held-out rows, for every lam of the grid;
 3. the server adds up these tables (sums of losses are all that leaves a client) and takes the lowest entry; of equal
-   ones the smallest lam, then the smallest effort. Where it is careful (`within` = z above 0), entries count as equal
-   whose sum of differences D_i to the lowest over the K clients is within z standard errors of nothing,
+   ones the smallest lam, then the smallest effort. Where it is careful (`within` = z above 0), it stays at the first
+   entry, the global model g, unless that is higher by more than z standard errors: with D_i what it is higher at
+   client i of K,
 
-       sum_i D_i <= z sqrt(K / (K - 1) sum_i (D_i - mean D)^2),
+       sum_i D_i <= z sqrt(K / (K - 1) sum_i (D_i - mean D)^2)   keeps g;
 
-   so that clients leave the global model only as far as their losses tell for sure;
 4. every client takes its held-out rows back, trains once more before use where its rule does so, and deploys there.
 
 lam = 0 is the global model itself, and the lam of the rule's own (fine-tuning: 1) is what the rule would deploy, its
@@ -118,21 +118,19 @@ def choose(fitted: Fitted, chooser: Chooser, executor: Executor | None = None) -
     reports = run_each(executor, lambda client: losses_of(fitted, client, lambdas, efforts), clients)
     tables, units = torch.stack([table for table, _ in reports]), sum(over for _, over in reports)
     mean = (tables.sum(0) / units).nan_to_num(math.inf, math.inf)
-    good = among_the_lowest(tables.transpose(1, 2).flatten(1), chooser.within)
-    column, row = divmod(int(good.nonzero()[0]), len(efforts))  # the first of equal ones, by lambda
+    column, row = divmod(settled_on(tables.transpose(1, 2).flatten(1), chooser.within), len(efforts))
     table = tuple(tuple(line) for line in mean.tolist())
     return Choice(lambdas[column], efforts[row], lambdas, efforts, table, len(clients), len(held.rows))
 
 
-def among_the_lowest(tables: Tensor, within: float) -> Tensor:
-    """Which columns of the clients' sums of losses, (clients, columns), count as the lowest; see the top."""
+def settled_on(tables: Tensor, within: float) -> int:
+    """Which column of the clients' sums of losses, (clients, columns), is taken; see the top."""
     total = tables.sum(0).nan_to_num(math.inf, math.inf)
-    lowest = total.argmin()
-    if not within or len(tables) < 2:
-        return total == total[lowest]
-    apart = tables - tables[:, lowest, None]
-    error = (len(tables) * apart.var(0)).sqrt().nan_to_num(0.0, 0.0)
-    return (total - total[lowest] <= within * error) & total.isfinite()
+    lowest = int(total.argmin())  # the first of equal ones
+    if not within or len(tables) < 2 or not total[0].isfinite():
+        return lowest
+    apart = tables[:, 0] - tables[:, lowest]
+    return 0 if apart.sum() <= within * (len(tables) * apart.var()).sqrt() else lowest
 
 
 def losses_of(

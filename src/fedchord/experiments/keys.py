@@ -209,8 +209,8 @@ class Chosen:
     )
     choose_within: float | None = key(
         None,
-        "take what is nearest to the global model among all whose loss is within so many standard errors of the lowest "
-        "(default: 0, the lowest itself)",
+        "stay at the global model unless its loss is above the lowest by so many standard errors (default: 0, take the "
+        "lowest)",
         "choose.within",
     )
 
