@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from pathlib import Path
 
@@ -47,6 +48,22 @@ def test_a_folder_takes_the_place_of_another_and_of_what_a_killed_run_left(tmp_p
         beside.mkdir()
         (beside / "new").write_text("")
     assert os.listdir(place) == ["new"] and os.listdir(tmp_path) == ["f"]
+
+
+def test_several_processes_may_write_one_file_at_a_time(tmp_path):
+    file, context = tmp_path / "a.txt", multiprocessing.get_context("fork")
+
+    def write(word: str) -> None:
+        for _ in range(200):
+            write_text(file, word, several=True)
+
+    writers = [context.Process(target=write, args=(word,)) for word in ("one", "two")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert file.read_text() in ("one", "two") and os.listdir(tmp_path) == ["a.txt"]
 
 
 @pytest.mark.parametrize("flush", [True, False])

@@ -19,16 +19,17 @@ from fedchord.check import Unwritten
 
 
 @contextmanager
-def written(path: Path, flush: bool = True) -> Iterator[Path]:
+def written(path: Path, flush: bool = True, several: bool = False) -> Iterator[Path]:
     """A path beside `path` to write a file or a folder to; it takes the place of `path` when the body ends (`placed`).
 
     If the body fails, what it wrote is removed, with folders made for it, and `path` stays as it was. Leave `flush` out
-    where somebody flushes it later (`flushed`), before it is named in a state.
+    where somebody flushes it later (`flushed`), before it is named in a state. Where `several` processes may write one
+    file at a time, each has a place of its own, and the last one stays.
     """
     with _told(path), _above(path) as new:
         if flush:
             _flush_names(new)
-        beside = path.with_name(f".{path.name}.partial")
+        beside = path.with_name(f".{path.name}.{os.getpid()}.partial" if several else f".{path.name}.partial")
         _restored(path)
         _remove(beside)  # of a run that was killed
         try:
@@ -134,9 +135,9 @@ def renamed(path: Path, other: Path) -> None:
     placed(path, other)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, several: bool = False) -> None:
     """Write a text file whole or not at all."""
-    with written(path) as beside:
+    with written(path, several=several) as beside:
         beside.write_text(text, encoding="utf-8")
 
 

@@ -4,6 +4,7 @@ import signal
 import time
 from contextlib import closing
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 
 from fedchord import catalog
 from fedchord.check import FedchordError, fail
+from fedchord.clients.plain import Plain
 from fedchord.core.round import Plan, open_round, open_run
 from fedchord.core.rules import Algorithm, ClientRule, Phase
 from fedchord.core.task import Task
@@ -168,6 +170,27 @@ def test_workers_end_with_the_run():
     assert len(workers) == 1 and all(worker.is_alive() for worker in workers)
     executor.close()
     assert not any(worker.is_alive() for worker in workers)
+
+
+class Counted(BySize):
+    """Weights by size; it looks at how many threads it has."""
+
+    seen: ClassVar[list[int]] = []
+
+    def weigh(self, state, cohort, info):
+        self.seen.append(torch.get_num_threads())
+        return super().weigh(state, cohort, info)
+
+
+def test_a_round_runs_on_one_thread_to_its_end_and_gives_them_back():
+    algorithm, before = Algorithm(Plain(), Counted(), Step()), torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        for _ in simulate(algorithm, Task(lambda: TwoNN(6, 5, 3)), FEDERATION, rounds=3, cohort=4, training=TRAINING):
+            assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert Counted.seen[-3:] == [1, 1, 1] and len(Counted.seen) >= 3
 
 
 def test_a_client_never_sampled_costs_nothing():

@@ -21,7 +21,7 @@ from fedchord.data.federation import Federation
 from fedchord.engine.attendance import collected, enough, somebody
 from fedchord.engine.averaging import added
 from fedchord.engine.compress import Compress, asked, bytes_up
-from fedchord.engine.executors import Executor, make_executor
+from fedchord.engine.executors import Executor, make_executor, one_thread
 from fedchord.engine.group import group_of
 from fedchord.engine.guards import Defence, finite
 from fedchord.engine.memory import ClientMemory
@@ -150,34 +150,37 @@ def rounds_of(
     """The rounds that are left, by an executor."""
     work, defence = runner.work, defence or Defence()
     while state.round < plan.rounds:
-        start = time.perf_counter()
-        here = None if weather is None else weather.here(plan.seed, state.round, len(state.visits))
-        info, asked = open_round(state, plan, work.training, here)
-        ids, missing = (asked, {}) if weather is None else _arrived(work.algorithm, plan, weather, state, asked)
-        results = runner.run(state.broadcast, ids, info, memory) if ids else nobody(work, state, info)
-        if attack is not None:
-            results = attack.sent(results, plan.seed, state.round, len(state.visits))
-        before = state
-        try:
-            with clock.span(clock.MIXING):
-                state, mix, results, left_out = closed(work, state, results, info, defence)
-                state = added(state, plan)
-        except FedchordError:
-            memory.settle(ids)  # the round is not part of the run
-            raise
-        memory.settle(left_out)
-        mix = mix if attack is None else attack.told(mix, results, plan.seed, len(state.visits))
-        yield finished(work, before, state, memory, results, mix, len(asked), missing | left_out, start)
+        with one_thread():  # idle threads would spin beside the workers, and sums have the same bits on any machine
+            start = time.perf_counter()
+            here = None if weather is None else weather.here(plan.seed, state.round, len(state.visits))
+            info, asked = open_round(state, plan, work.training, here)
+            ids, missing = (asked, {}) if weather is None else _arrived(work.algorithm, plan, weather, state, asked)
+            results = runner.run(state.broadcast, ids, info, memory) if ids else nobody(work, state, info)
+            if attack is not None:
+                results = attack.sent(results, plan.seed, state.round, len(state.visits))
+            before = state
+            try:
+                with clock.span(clock.MIXING):
+                    state, mix, results, left_out = closed(work, state, results, info, defence)
+                    state = added(state, plan)
+            except FedchordError:
+                memory.settle(ids)  # the round is not part of the run
+                raise
+            memory.settle(left_out)
+            mix = mix if attack is None else attack.told(mix, results, plan.seed, len(state.visits))
+            done = finished(work, before, state, memory, results, mix, len(asked), missing | left_out, start)
+        yield done
 
 
 def closed(
     work: Work, state: ServerState, results: Results, info: RoundInfo, defence: Defence
 ) -> tuple[ServerState, Mix, Results, dict[int, str]]:
     """The server after a round, by the uploads that it takes; why others are left out, by client."""
-    taken, left_out = defence.taken(work.algorithm, state, results)
-    now = replace(info, cohort=len(taken.ids))
-    after, mix = close_round(work.algorithm, work.task, state, taken, now, defence.combiner)
-    finite(after)
+    with one_thread():
+        taken, left_out = defence.taken(work.algorithm, state, results)
+        now = replace(info, cohort=len(taken.ids))
+        after, mix = close_round(work.algorithm, work.task, state, taken, now, defence.combiner)
+        finite(after)
     return after, mix, taken, left_out
 
 

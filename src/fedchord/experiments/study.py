@@ -287,7 +287,7 @@ def _record(study_plan: Plan, out: Path) -> None:
         k: v for k, v in study_plan.changes.items() if study_plan.study.scales.get(study_plan.scale, {}).get(k) != v
     }
     record = {"study": study_plan.study.name, "scale": study_plan.scale, "changes": changes}
-    write_text(out / RECORD, json.dumps(record, indent=1) + "\n")
+    write_text(out / RECORD, json.dumps(record, indent=1) + "\n", several=True)
 
 
 def recorded(out: Path) -> tuple[str | None, list[str]]:
