@@ -57,10 +57,8 @@ def outside(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
 # -- help ----------------------------------------------------------------------------------------------------------
 
 
-def test_help_is_quick_and_teaches():
-    start = time.perf_counter()
+def test_help_teaches_and_waits_for_no_torch():
     shown = outside("--help")
-    assert time.perf_counter() - start < 3  # about 0.1 s; torch alone takes longer than a second
     assert shown.returncode == 0
     assert "fedchord demo" in shown.stdout
     code = "import sys; import fedchord.cli; sys.exit('torch' in sys.modules)"

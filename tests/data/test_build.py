@@ -1,7 +1,5 @@
 """From a data set to a federation: checks, notes, noise on training labels only, reproducible keys."""
 
-import time
-
 import pytest
 import torch
 
@@ -210,10 +208,8 @@ def test_own_partitions_are_checked(parts, message):
 
 
 @pytest.mark.parametrize("kind", [Iid(), Pathological(), Dirichlet(0.1, 1), ClassDirichlet(0.1, 1)])
-def test_many_small_clients_take_seconds(kind):
-    start = time.perf_counter()
+def test_many_small_clients(kind):
     made = federate(toy(50000), kind, 10000)
-    assert time.perf_counter() - start < 20
     assert made.num_clients == 10000
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import time
+import tracemalloc
 
 import torch
 
@@ -79,13 +79,16 @@ def test_lines_that_part_again_and_again_are_all_right():
 
 
 def test_a_second_use_costs_what_the_first_one_costs():
-    """With 200,000 clients seen, searching the tables takes microseconds; making an index of them takes 40 ms."""
+    """With 200,000 clients seen the tables are searched where they are; an index of them would take megabytes."""
     count = 200_000
     big = {"seen": torch.stack([torch.arange(count), torch.ones(count)]).double(), "late": ledger.empty()["late"]}
 
-    def seconds() -> float:
-        start = time.process_time()
+    def use() -> int:
+        tracemalloc.start()
         assert ledger.add(big, [count - 1, count, 3], [1.0, 1.0, 1.0])[0] == [2.0, 1.0, 2.0]
-        return time.process_time() - start
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
 
-    assert min(seconds() for _ in range(5)) < 0.002
+    use()  # what is imported or made once
+    assert use() < 50_000
