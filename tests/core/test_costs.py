@@ -21,15 +21,15 @@ from fedchord.engine.work import Work
 from fedchord.experiments.config import RunConfig
 from fedchord.experiments.parts import Parts
 
-BUDGET = {  # operations, new tensors, Python and C calls of a step
-    "method=fedavg model=logreg": (9, 4, 19),
-    "method=fedavg model=twonn": (23, 10, 41),
-    "method=fedprox model=twonn": (28, 13, 68),
-    "method=scaffold model=twonn": (27, 12, 66),
-    "method=ditto model=twonn": (53, 23, 132),
-    "method=superfed-mm model=twonn": (28, 13, 70),
-    "method=fedavg model=twocnn": (61, 38, 241),  # channels last, and slopes in their order again
-    "method=superfed-mm model=twocnn": (72, 40, 254),
+BUDGET = {  # operations, new tensors, Python and C calls of a step, rounded up: one more of any is above it
+    "method=fedavg model=logreg": (9, 4, 18),
+    "method=fedavg model=twonn": (23, 10, 40),
+    "method=fedprox model=twonn": (28, 13, 67),
+    "method=scaffold model=twonn": (27, 12, 65),
+    "method=ditto model=twonn": (53, 23, 131),
+    "method=superfed-mm model=twonn": (28, 13, 69),
+    "method=fedavg model=twocnn": (61, 38, 240),  # channels last, and slopes in their order again
+    "method=superfed-mm model=twocnn": (72, 40, 253),
 }
 
 
@@ -96,7 +96,8 @@ def test_a_step_costs_no_more_than_it_did(settings):
     assert all(now <= most for now, most in named.values()), {
         k: f"{n:.1f} > {m}" for k, (n, m) in named.items() if n > m
     }
-    assert found[0] > budget[0] - 2, f"{found[0]:.1f} operations a step now: lower the number {budget[0]}"
+    for what, (now, most) in list(named.items())[:2]:  # of calls other versions of Python make fewer
+        assert now > most - 1, f"{now:.1f} {what} a step now: lower the number {most}"
 
 
 def test_a_recorded_gradient_makes_fewer_operations_and_calls(monkeypatch):

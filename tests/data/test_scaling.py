@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from sklearn.impute import SimpleImputer
@@ -10,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from fedchord.check import FedchordError, FedchordWarning
 from fedchord.data import DataSet, Natural, Ragged, federate
-from fedchord.data.scaling import Scaling
+from fedchord.data.scaling import Scaling, _moments
 
 SCALED = torch.tensor([True, True, False])
 
@@ -165,3 +166,27 @@ def test_features_of_very_different_spread_are_warned_of() -> None:
         federate(
             data_of(x[:, [0, 2, 0, 0]] * torch.tensor([1, 1e-4, 1, 1]), clients, None), Natural()
         )  # one hardly does
+
+
+@pytest.mark.parametrize("features", [1, 2, 13])
+def test_many_clients_have_the_bits_of_one_by_one(features: int) -> None:
+    """Clients alone give the same numbers as all together, with gaps, clients of one row, and blocks that are cut."""
+    draw = np.random.default_rng(4)
+    sizes = torch.from_numpy(draw.integers(1, 9, 300))
+    x = torch.from_numpy(draw.normal(3, 100, (int(sizes.sum()) + 50, features))).float()
+    x[torch.from_numpy(draw.random(x.shape)) < 0.1] = torch.nan
+    held = Ragged.cut(torch.from_numpy(draw.permutation(len(x)))[: int(sizes.sum())], sizes)
+    marked = torch.ones(features, dtype=torch.bool)
+    found = Scaling.of(x, marked, held)
+    rows = found.spread(x, held)
+    for client in range(len(held)):
+        own = held[client]
+        mean, std = _moments(x[own])
+        known = ~mean.isnan()  # elsewhere the pooled mean stands
+        assert torch.equal(found.mean[client][known], mean[known]) and torch.equal(found.std[client], std)
+        assert torch.equal(rows[own], found.rows(x[own], client))
+        expected = np.nanmean(x[own].double().numpy(), 0) if bool(known.all()) else found.mean[client].numpy()
+        assert np.allclose(found.mean[client].numpy(), expected, rtol=1e-12)
+    left = torch.ones(len(x), dtype=torch.bool)
+    left[held.rows] = False
+    assert int(left.sum()) == 50 and not rows[left].any()

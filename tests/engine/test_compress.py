@@ -21,6 +21,7 @@ from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.engine.checkpoint import Checkpoints
 from fedchord.engine.compress import BLOCK, LOST, Compress, divided, from_bytes, to_bytes, to_half
+from fedchord.engine.guards import Defence
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import simulate
 from fedchord.engine.work import Work
@@ -189,6 +190,12 @@ def test_what_does_not_go_together_is_refused_in_one_line():
     private = {"privacy": Privacy("clients", noise=1.0), "compress": "half"}
     with pytest.raises(FedchordError, match="privacy: noise hides updates that are clipped"):
         next(simulate(catalog.build("uniform"), small(), FEDERATION, **private))
+    with pytest.raises(
+        FedchordError, match="run: compress=half is for updates that are summed, and combine=median is no sum"
+    ):
+        next(
+            simulate(catalog.build("uniform"), small(), FEDERATION, defence=Defence(combine="median"), compress="half")
+        )
     with pytest.raises(FedchordError, match="run: compress must be one of half, bytes, got 'third'"):
         run(catalog.build("fedavg"), small(), FEDERATION, compress="third")
     for given, told in {
@@ -196,6 +203,11 @@ def test_what_does_not_go_together_is_refused_in_one_line():
         ("compress=half", "method=fedevg"): "fedevg sends num and den",
         ("compress=half", "method=local"): "local sends nothing",
         ("compress=half", "central=true"): "central has the rows of all",
+        (
+            "compress=half",
+            "combine=median",
+        ): "run: compress=half is for updates that are summed, and combine=median is no sum",
+        ("compress=bytes", "combine=trimmed", "compress.feedback=false"): "combine=trimmed is no sum",
         ("compress.feedback=false",): "compress.feedback is given, but compress is not",
         ("compress=half", "method=uniform", "privacy=clients", "privacy.noise=1"): "leave one of the two out",
     }.items():

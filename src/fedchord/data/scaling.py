@@ -16,6 +16,8 @@ from fedchord.data.ragged import Ragged
 
 FEW = 20
 """A new client with fewer rows is scaled by the pooled statistics."""
+BLOCK = 1 << 20
+"""How many numbers are looked at together, about."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,7 @@ class Scaling:
     @staticmethod
     def of(x: Tensor, scaled: Tensor, train: Ragged) -> Scaling:
         """The statistics of every client's training rows, and of all of them together."""
-        every = _moments(x[train.rows])
-        found = [_moments(x[train[client]]) for client in range(len(train))]
-        mean, std = (torch.stack(part) for part in zip(*found, strict=True))
+        every, (mean, std) = _moments(x[train.rows]), _by_client(x, train)
         known = every[0].nan_to_num(0.0)
         return Scaling(scaled, torch.where(mean.isnan(), known, mean), std, torch.stack([known, every[1]]))
 
@@ -72,8 +72,9 @@ class Scaling:
     def spread(self, x: Tensor, held: Ragged) -> Tensor:
         """All rows, each by its client, as float32; rows that no client holds become 0."""
         found = torch.zeros(x.shape, dtype=torch.float32)
-        for client in range(len(held)):
-            found[held[client]] = self.rows(x[held[client]], client)
+        together = max(1, BLOCK // max(1, x.shape[1]))
+        for rows, owners in zip(held.rows.split(together), held.owners.split(together), strict=True):
+            found[rows] = self._by(x[rows], self.mean[owners], self.std[owners])
         return found
 
     def only(self, clients: Sequence[int]) -> Scaling:
@@ -89,9 +90,23 @@ class Scaling:
 
 
 def _moments(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of the values that are there (NaN where there are none), and the std with gaps at the mean."""
+    """The mean of the values that are there (NaN where there are none), and the std with gaps at the mean; of rows
+    (n, features), or of the rows of several clients that have as many, (clients, n, features)."""
     values = rows.double()
-    mean = values.nanmean(0)
-    filled = torch.where(values.isnan(), mean, values)
-    varies = filled.amax(0) > filled.amin(0)
-    return mean, torch.where(varies, filled.std(0, correction=0), 0.0)
+    mean = values.nanmean(-2)
+    filled = torch.where(values.isnan(), mean.unsqueeze(-2), values)
+    varies = filled.amax(-2) > filled.amin(-2)
+    return mean, torch.where(varies, filled.std(-2, correction=0), 0.0)
+
+
+def _by_client(x: Tensor, train: Ragged) -> tuple[Tensor, Tensor]:
+    """The moments of every client's rows. Clients with as many rows are looked at together, to the same bits as one by
+    one; of a single feature, whose sums torch makes in another order then, they are not."""
+    sizes, features = train.sizes, x.shape[1]
+    mean, std = (torch.zeros(len(train), features, dtype=torch.float64) for _ in range(2))
+    for size in sizes.unique().tolist():
+        clients = (sizes == size).nonzero()[:, 0]
+        for some in clients.split(max(1, BLOCK // max(1, size * features)) if features > 1 else 1):
+            places = train.offsets[some].unsqueeze(1) + torch.arange(size)
+            mean[some], std[some] = _moments(x[train.rows[places]])
+    return mean, std

@@ -86,14 +86,18 @@ class Compress:
     def __post_init__(self) -> None:
         check.one_of("run", "compress", self.form, FORMS)
 
-    def check(self, algorithm: Algorithm, hidden: bool = False) -> None:
-        """Refuse a method whose uploads are no updates of a model; `hidden`: noise hides a client in their sum."""
+    def check(self, algorithm: Algorithm, hidden: bool = False, combine: str = "mean") -> None:
+        """Refuse a method whose uploads are no updates of a model; `hidden`: noise hides a client in their sum,
+        `combine`: what the server makes of them in its place."""
         sends, asked = algorithm.client.sends, f"compress={self.form}"
         told = " and ".join(sends) or "nothing"
         updates = f"{asked} is for updates of models, and {algorithm.title} sends {told}"
         check.require("theta" in sends, "run", updates)
         clipped = f"noise hides updates that are clipped, and {asked} adds to them what was lost before"
         check.require(not hidden, "privacy", f"{clipped}; leave one of the two out")
+        check.require(
+            combine == "mean", "run", f"{asked} is for updates that are summed, and combine={combine} is no sum"
+        )
 
     # -- at a client -----------------------------------------------------------------------------------------------
 

@@ -132,7 +132,7 @@ def defended(
     hidden = privacy is not None and privacy.level == CLIENTS
     made.check(algorithm, hidden)
     if compress is not None:
-        compress.check(algorithm, hidden)
+        compress.check(algorithm, hidden, made.combine)
     if attack is not None:
         attack.check(algorithm)
     return made

@@ -238,7 +238,7 @@ def _compress(config: RunConfig) -> None:
         require(not given, "run", "compress.feedback is given, but compress is not (half or bytes)")
         return
     require(not config.central, "run", "compress is about what clients send, and central has the rows of all")
-    packing.check(config.algorithm(), config.privacy == CLIENTS)
+    packing.check(config.algorithm(), config.privacy == CLIENTS, config.combine or "mean")
 
 
 def _line(config: RunConfig) -> None:
