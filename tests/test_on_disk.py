@@ -189,6 +189,7 @@ ELSEWHERE = {
     "remote/init.py": "writes within the folder that `written` gives",
     "remote/joining.py": "a secret of two processes, new with each start",
     "remote/processes.py": "what child processes print",
+    "engine/pages.py": "rows that processes share while they run, in a folder of their own that goes with them",
     "files.py": "the one way",
     "cli/root.py": "the standard output",
 }

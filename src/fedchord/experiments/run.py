@@ -18,6 +18,7 @@ from fedchord.engine.compress import Compress
 from fedchord.engine.compress import asked as packed
 from fedchord.engine.group import RANKS, group_of, started
 from fedchord.engine.guards import Defence
+from fedchord.engine.pages import read_once
 from fedchord.engine.simulate import defended
 from fedchord.engine.weather import Weather
 from fedchord.engine.work import Work, pick_device
@@ -165,7 +166,13 @@ def execute(
     if summary is not None:
         return summary
     loggers = made(config.log or (), config.out) if group.first else ()
-    run = Run(group.together(lambda: Parts.build(config)), resume, report, progress, loggers)
+
+    def read() -> Federation:
+        config.check_code()
+        return config.federation()
+
+    federation = read_once(group, read) if group.size > 1 else None
+    run = Run(group.together(lambda: Parts.build(config, federation=federation)), resume, report, progress, loggers)
     return profiled(run.finish, config.out if folder else None, say) if config.profile else run.finish()
 
 
