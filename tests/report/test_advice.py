@@ -41,7 +41,8 @@ def test_answers_follow_the_differences():
     assert good.sentences[1].startswith("Clients should have models of their own")
     assert good.sentences[2].startswith("Weights matter: AAggFF")
     assert good.command == (
-        "fedchord run clients=30 method=fedavg-ft choose=both mixing=aaggff-a rounds=40 seed=1 out=runs/full"
+        "fedchord run clients=30 method=fedavg-ft choose=both choose.held=0.05 choose.within=2.0 "
+        "mixing=aaggff-a rounds=40 seed=1 out=runs/full"
     )
     bad = answers(made(fine_tuned=0.6, AAggFF=0.7, q_FedAvg=0.7, **{"chosen together": 0.6}))
     assert (bad.federate, bad.own, bad.weights) == (-1, -1, -1)
@@ -75,6 +76,16 @@ def test_pilots_are_measured_on_training_rows_alone():
     rows = set(found.train.rows.tolist()) | set(found.test.rows.tolist())
     assert rows == set(whole.train.rows.tolist()) and not len(found.validation.rows)
     assert not set(found.train.rows.tolist()) & set(found.test.rows.tolist())
+
+
+def test_clients_that_learn_alone_count_as_they_were_at_their_best():
+    """Too long a step: what was reached on the way is better than the end."""
+    config = RunConfig.from_pairs(["clients=4", "model=twonn", "rounds=4", "lr=1.5", "executor=serial", "split=iid"])
+    alone = pilot.pilots(config, 4)[0]
+    assert alone.config.rounds == pilot.ALONE and alone.config.eval_every == 5
+    (found,) = pilot.fly([alone], {1: pilot.cut(config.federation(), 1)})
+    curve = [value for _, value in found.curves[0]]
+    assert curve[-1] < max(curve) == pytest.approx(float(found.values[0].mean()))
 
 
 def test_the_command_gives_a_table_a_picture_and_three_sentences(tmp_path):

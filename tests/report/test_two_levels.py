@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from fedchord import FedchordError
 from fedchord.report.two_levels import gain, mean, worst_tenth
@@ -35,6 +36,24 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
         found = gain(ours, [np.zeros(30)] * 8, resamples=300)
         held += found.low <= 1.0 <= found.high
     assert 0.85 <= held / 100 <= 0.99
+
+
+def test_intervals_of_few_clients_are_widened_by_students_factor():
+    """Four clients: the plain interval misses the truth more often than it says, the widened one does not."""
+    generator, held = np.random.default_rng(2), {False: 0, True: 0}
+    for _ in range(200):
+        ours, theirs = [1.0 + generator.normal(0, 0.2, 4)], [np.zeros(4)]
+        for widened in held:
+            found = gain(ours, theirs, resamples=300, widened=widened)
+            held[widened] += found.low <= 1.0 <= found.high
+    assert held[False] / 200 < 0.88 and 0.92 <= held[True] / 200 <= 0.99
+    plain, wide = (gain(ours, theirs, widened=one) for one in (False, True))
+    factor = np.sqrt(4 / 3) * stats.t.ppf(0.975, 3) / stats.norm.ppf(0.975)
+    assert factor == pytest.approx(1.87, abs=0.01) and wide.value == plain.value
+    assert wide.high - wide.value == pytest.approx(factor * (plain.high - plain.value))
+    assert wide.low - wide.value == pytest.approx(factor * (plain.low - plain.value))
+    alone = gain([np.ones(1)], [np.zeros(1)], widened=True)
+    assert (alone.value, alone.low, alone.high, alone.sign) == (1.0, -np.inf, np.inf, 0)
 
 
 def test_the_worst_tenth_is_the_mean_of_the_lowest():

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedchord.data.describe import Differences
 from fedchord.experiments.config import RunConfig
-from fedchord.experiments.pilot import CENTRAL, CHOSEN, FEDAVG, LOCAL, ONLINE, POWER, TUNED, UNIFORM, Piloted
+from fedchord.experiments.pilot import CENTRAL, CHOSEN, FEDAVG, JOINT, LOCAL, ONLINE, POWER, TUNED, UNIFORM, Piloted
 from fedchord.metrics import HIGHER_IS_BETTER
 from fedchord.report.cells import Cell, Head, Table, factor
 from fedchord.report.plots import COLOURS, canvas, save
@@ -57,7 +57,7 @@ class Judged:
 
     def gain(self, ours: str, theirs: str, statistic: Statistic = mean) -> Gain:
         """How much better one is than another."""
-        return gain(self.values(ours), self.values(theirs), statistic)
+        return gain(self.values(ours), self.values(theirs), statistic, widened=True)
 
     def level(self, label: str, statistic: Statistic = mean) -> float:
         """A statistic over clients as it is measured, mean over seeds."""
@@ -140,7 +140,8 @@ def _settings(alone: Gain, tuned: Gain, rule: str, online: str) -> tuple[list[st
     weights = {POWER: power, ONLINE: [f"mixing={online}"]}.get(rule, [])
     if tuned.sign < 0:
         return ["method=fedavg", *weights], FEDAVG
-    return ["method=fedavg-ft", "choose=both", *weights], CHOSEN
+    joint = [f"{key}={value}" for key, value in JOINT.items()]
+    return ["method=fedavg-ft", *joint, *weights], CHOSEN
 
 
 def _time(seconds: float) -> str:
@@ -181,7 +182,7 @@ def tabulate(found: Sequence[Piloted]) -> Table:
     notes = (
         *(f"{one.pilot.label}: {one.pilot.about}, {one.pilot.config.rounds} rounds" for one in found),
         f"measured on rows cut from the training rows of {clients} clients, {seeds} seeds; better is positive",
-        "low, high: 95% percentile bootstrap, seeds and clients drawn again",
+        "low, high: 95% percentile bootstrap, seeds and clients drawn again, widened where clients are few",
     )
     return Table(tuple(Head(name) for name in heads), tuple(rows), notes)
 

@@ -52,11 +52,18 @@ def gain(
     resamples: int = RESAMPLES,
     seed: int = 0,
     level: float = LEVEL,
+    widened: bool = False,
 ) -> Gain:
     """How much higher a statistic over clients is, mean over seeds; values by seed, the same clients in the same order.
 
     The interval is a percentile bootstrap of two levels: seeds are drawn with replacement, and within each the clients,
-    the same for both. Clients without a value in one of the two are left out.
+    the same for both. Clients without a value in one of the two are left out. Of few clients such an interval is too
+    narrow; `widened` moves its ends away from the value by the factor
+
+        sqrt(n / (n - 1)) t / z,
+
+    t and z the quantiles of Student's distribution with n - 1 degrees of freedom and of the normal one, n the fewest
+    clients of a seed (Hesterberg, 2015): 1.87 for 4 clients, 1.10 for 20, without end for one.
     """
     require(len(ours) == len(theirs) > 0, "gain", f"needs the same seeds, got {len(ours)} and {len(theirs)}")
     pairs = [_defined(one, other) for one, other in zip(ours, theirs, strict=True)]
@@ -69,8 +76,22 @@ def gain(
             drawn[place, index] = statistic(one[clients]) - statistic(other[clients])
     seeds = generator.integers(0, len(pairs), (len(pairs), resamples))
     means = np.stack([drawn[place, seeds[place], np.arange(resamples)] for place in range(len(pairs))]).mean(0)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Gain(value, float(low), float(high))
+    low, high = (float(end) for end in np.quantile(means, [(1 - level) / 2, (1 + level) / 2]))
+    fewest = min(len(one) for one, _ in pairs)
+    if not widened:
+        return Gain(value, low, high)
+    if fewest < 2:
+        return Gain(value, -np.inf, np.inf)
+    factor = _wider(fewest, level)
+    return Gain(value, value + factor * (low - value), value + factor * (high - value))
+
+
+def _wider(units: int, level: float) -> float:
+    """By how much a percentile interval of so few units is too narrow."""
+    from scipy.special import ndtri, stdtrit
+
+    share = (1 + level) / 2
+    return float(np.sqrt(units / (units - 1)) * stdtrit(units - 1, share) / ndtri(share))
 
 
 def _defined(one: Any, other: Any) -> tuple[Floats, Floats]:
