@@ -181,6 +181,19 @@ def test_seeds_that_are_kept_as_lines_are_averaged(tmp_path):
     assert "| S | A, b | 1201 to 1201 (1) | 90.00 | 30.00 |" in shown
 
 
+@pytest.mark.parametrize(
+    ("verdict", "mark"), [("content", ""), ("altered", "†"), ("derived", "†"), ("subset", "‡"), ("other", "‡")]
+)
+def test_numbers_on_other_data_are_marked(verdict, mark):
+    from fedchord.thesis.cells import State, cells
+
+    pages = script("study_pages")
+    for state, number in (("full", f"**90.00**{mark}<br>"), ("reduced", f"90.00{mark}<br>")):
+        shown = pages._shown(cells("2_table3")[0], State(state, 90.0, verdict=verdict))
+        assert shown == f"{number}<small>95.69</small>"  # the thesis' FedAvg with 50 clients
+    assert not mark or f"{mark}: " in pages.LEGEND
+
+
 def test_names_with_markup_in_them_are_escaped():
     (shown, _) = script("study_pages")._about("a <b> with `code <i>` and *stars*")
     assert shown == r"a \<b> with `code <i>` and \*stars\*"

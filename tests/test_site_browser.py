@@ -61,6 +61,16 @@ def test_the_first_page_is_one_screen(browser):
     assert "make demo" in browser.run("document.querySelector('.highlight').innerText")
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_drawing_that_is_cut_off_says_so(browser, width):
+    browser.look(width=width, height=850)
+    opened(browser, "index")
+    place = "document.querySelector('img[src*=\"drawings/\"]').parentElement"
+    cut = browser.run(f"{place}.scrollWidth > {place}.clientWidth")
+    told = browser.run(f"getComputedStyle({place}, '::after').content")
+    assert cut == (width == 390) and ("goes on" in told) == cut
+
+
 def test_formulas_are_set(browser):
     browser.look()
     opened(browser, "methods/superfed-mm")

@@ -292,7 +292,7 @@ study run ../in/bad.toml -> ../in/bad.toml: is not valid TOML: Invalid value (at
 study run smoke rounds=0 -> study smoke, Local, two classes each: run: rounds must be a whole number
 study run smoke method=fedavg -> study smoke: method= cannot be set here: a study has its own methods; pick
 study run smoke out=a -> study smoke: out= cannot be set here: use --out DIR
-study run smoke --scale huge -> unknown scale of study smoke 'huge' (known: smoke)
+study run smoke --scale huge -> unknown scale of study smoke 'huge' (known: small, smoke)
 study run smoke --only nobody -> unknown row or column of study smoke 'nobody'
 study run smoke seeds=x -> study smoke: seeds must be like 1,2,3, got 'x'
 study run smoke seeds=1-1000000000 -> study smoke: seeds must be at most 100,000, got 1,000,000,000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -33,11 +34,27 @@ def test_sets_are_judged_compared_and_not_judged_twice(done):
     for words in ("fedevg-witness, beta=0.1", "fedevg-witness, beta=0.3", "as many real rows", "paired over seeds"):
         assert words in told.output
     kept = {file: file.read_text() for file in done.glob("*/judges.json")}
-    assert len(kept) == 4 and all(len(json.loads(text)) == 2 for text in kept.values())  # the set and real rows
+    marks = [mark for text in kept.values() for mark in json.loads(text)]
+    assert len(kept) == 4 and len(marks) == 6  # a set each, and real rows once for each of two seeds
+    assert sorted(mark for mark in marks if "real" in mark) == ["2 real 1", "2 real 2"]
     again = invoke("synth", "judge", str(done), *JUDGES, "--format", "csv")
     assert again.exit_code == 0 and {file: file.read_text() for file in kept} == kept
     first = next(iter(json.loads(kept[done / "0.1-1" / "judges.json"]).values()))
     assert set(first) == {f"test {name} {seed}" for name in ("logreg", "twonn") for seed in (0, 1)}
+
+
+def test_as_many_real_rows_can_be_the_reference(done):
+    """The difference is that of the two numbers of the table, since it is linear."""
+    told = invoke("synth", "judge", str(done), *JUDGES, "--against", "real", "--format", "csv")
+    assert told.exit_code == 0 and "all less that of as many real rows" in told.output
+    lines = list(csv.DictReader(told.output.splitlines()[:4]))  # a head and three rows; notes follow
+    accuracy = {line["set"]: float(line["all"].split()[0]) for line in lines}
+    assert len(accuracy) == 3
+    for line in lines:
+        if line["set"] != "as many real rows":
+            apart = accuracy[line["set"]] - accuracy["as many real rows"]
+            assert float(line["difference"]) == pytest.approx(apart, abs=0.011)
+            assert float(line["low"]) < float(line["difference"]) < float(line["high"])
 
 
 def test_mistakes_are_told_in_one_line(done):

@@ -256,6 +256,54 @@ def test_real_and_synthetic_pictures_are_varied_alike():
     assert float(upload.log.means["discrepancy"]) < 1e-8 < float(other.log.means["discrepancy"])
 
 
+# -- a set of each client's own ------------------------------------------------------------------------------------
+
+
+def test_apart_clients_condense_alone():
+    """The gradient of a client's samples is that of a federation where it is alone; of other samples it sends zero."""
+    federation, rule = split("digits", 0.5, clients=3), Witness(spc=6, iterations=0, apart=True, **STEADY)
+    task, info = task_of("digits", federation), RoundInfo(0, 1, 3, 3, 0.1, 1, key=rng.key(5, "server", 0))
+    shared = rule.opening(task, rng.key(5, "model"))
+    for client in range(3):
+        stream = ClientStream(federation, client, 64, 7)
+        upload, _, _ = local_round(rule, task, rule.local(Training()), shared, {}, stream, info, client, 3)
+        num, den = upload.mix["num"], upload.mix["den"]
+        counts = torch.bincount(federation.columns["y"][federation.train[client]], minlength=10)
+        own = torch.arange(6) % 3 == client
+        assert torch.allclose(den[:, own], (counts / counts.sum())[:, None].expand(10, 2)) and not den[:, ~own].any()
+        assert not num[:, ~own].any()
+        held = counts > 0
+        alone = replace(federation, train=type(federation.train).of([federation.train[client]]), client_names=("one",))
+        expected = by_hand(Witness(spc=2, iterations=0, **STEADY), "digits", alone, shared["x"][:, own])
+        found = num[:, own] / den[:, own].reshape(10, 2, 1, 1, 1)
+        assert error(found[held], expected[held]) < 5e-6
+
+
+def test_apart_samples_of_absent_classes_are_replaced_by_others_of_the_class():
+    """Two clients, each with half of the classes but for one that both have and one that nobody has."""
+    federation = split("digits", 100.0, clients=2)
+    y, held = federation.columns["y"], ({0, 1, 2, 3, 4}, {4, 5, 6, 7, 8})
+    kept = [
+        rows[torch.isin(y[rows], torch.tensor(sorted(held[c])))]
+        for c, rows in enumerate(map(federation.train.__getitem__, (0, 1)))
+    ]
+    federation = replace(federation, train=type(federation.train).of(kept))
+    algorithm, task = catalog.build("fedevg-witness", {"spc": 4, "apart": True}), task_of("digits", federation)
+    first = algorithm.client.opening(task, rng.key(1, "model"))["x"]
+    *_, last = simulate(algorithm, task, federation, rounds=3, seed=1, executor="serial")
+    x, made = last.state.broadcast["x"], algorithm.client.synthesise(task, last.state.broadcast, 0)["x"]
+    made = federation.inputs.to_unit(made).reshape(x.shape)
+    for v in range(10):
+        owners = [c for c in range(2) if v in held[c]]
+        moved = [s for s in range(4) if s % 2 in owners]
+        assert [s for s in range(4) if not torch.equal(x[v, s], first[v, s])] == moved
+        expected = x[v][[moved[s % len(moved)] for s in range(4)]] if moved else x[v]
+        assert torch.allclose(made[v], expected, atol=1e-6)
+    told = "spc must be a multiple of 2, got 3"
+    with pytest.raises(FedchordError, match=told):
+        next(simulate(catalog.build("fedevg-witness", {"spc": 3, "apart": True}), task, federation, rounds=1))
+
+
 # -- classes that nobody holds -------------------------------------------------------------------------------------
 
 
@@ -298,7 +346,10 @@ def test_the_memory_of_a_class_waits_for_it():
 # -- the whole method ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{"iterations": 0, "batch": 30}, {"networks": 2, "match": "squares", "batch": 20}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"iterations": 0, "batch": 30}, {"networks": 2, "match": "squares", "batch": 20}, {"apart": True, "spc": 3}],
+)
 def test_executors_agree_away_from_the_defaults(settings):
     federation, ends = split("digits", 0.5, clients=3), []
     for executor in ("serial", "processes", "vectorised"):

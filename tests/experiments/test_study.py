@@ -198,8 +198,8 @@ def test_methods_of_later_versions_are_skipped_and_named(tmp_path: Path, fake: F
 def test_built_in_studies_are_sound(name: str) -> None:
     loaded = studies.load(name)
     assert loaded.title and loaded.about
-    assert set(loaded.scales) <= set(studies.SCALES) and (not loaded.scales or "smoke" in loaded.scales)
-    for scale in loaded.scales or [None]:
+    assert {"smoke", "small"} <= set(loaded.scales) <= set(studies.SCALES)
+    for scale in loaded.scales:
         plan = study.plan(loaded, scale)
         assert plan.jobs and len({job.folder for job in plan.jobs}) == len(plan.jobs)
 

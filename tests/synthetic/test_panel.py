@@ -87,6 +87,8 @@ def test_what_was_found_is_kept_and_belongs_to_its_set(tmp_path: Path, made, dig
     assert len(json.loads((tmp_path / FILE).read_text())) == 3  # two sets, and real rows
     here = {f"{PANEL.rows} {name} {seed}": one for name, found in second.items() for seed, one in enumerate(found)}
     assert judges.kept_verdicts(tmp_path) == here and judges.kept_verdicts(tmp_path / "nowhere") == {}
+    there = {f"{PANEL.rows} {name} {seed}": one for name, found in real.items() for seed, one in enumerate(found)}
+    assert judges.kept_verdicts(tmp_path, 5) == there != here and judges.kept_verdicts(tmp_path, 6) == {}
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"a": 3}'])

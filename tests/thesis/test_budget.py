@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -203,6 +204,18 @@ def test_runs_of_a_study_at_any_length_are_kept_by_what_they_are(toy: str, tmp_p
     assert (found.study, found.row, found.setting, found.seed, found.config.rounds) == ("toy", "FedAvg", "iid", 7, 5)
 
 
+def test_rows_that_differ_in_their_length_alone_are_kept_as_what_they_are(toy: str, tmp_path: Path) -> None:
+    longer = '[[method]]\nlabel = "FedAvg, longer"\nmethod = "fedavg"\nrounds = 3\n[[setting]]'
+    Path(toy).write_text(TOY.partition("[scale.smoke]")[0].replace("[[setting]]", longer, 1))
+    plan = study.plan(studies.load(toy), None, ["seeds=7"])
+    study.run(plan, tmp_path / "runs", ["FedAvg", "FedAvg, longer", "iid"], say=ignore)
+    kept, problems = keep_runs(toy, [tmp_path / "runs"], tmp_path / "results")
+    found, _ = results.read_all(tmp_path / "results")
+    assert not problems and len(kept) == 2
+    rounds = {one.row: one.config.rounds for one in found}
+    assert rounds["FedAvg, longer"] == 3 != rounds["FedAvg"]
+
+
 def test_runs_are_kept_as_lines_of_one_table(toy: str, tmp_path: Path) -> None:
     for seeds in ("7", "7,8"):
         plan = study.plan(studies.load(toy), "thesis", ["rounds=1", f"seeds={seeds}"])
@@ -253,7 +266,7 @@ def test_mistakes_are_one_line(
 def test_nothing_kept_says_what_to_run(tmp_path: Path) -> None:
     done = invoke("thesis", "status", "--results", str(tmp_path / "none"), "--format", "csv")
     assert done.exit_code == 0 and "begin with fedchord thesis run" in done.stderr
-    assert "all,799,0,0,799,0,-" in done.stdout
+    assert "all,799,799,0,0,799,0,-" in done.stdout
 
 
 # -- before anything runs ------------------------------------------------------------------------------------------
@@ -268,7 +281,10 @@ def test_a_dry_run_names_runs_missing_files_and_time(tmp_path: Path, monkeypatch
     assert f"missing: {tmp_path}/nowhere/mqp/mqp.csv, for 27 of the runs" in done.stdout
     assert "result_silo at scale thesis: 135 runs; 0 are there, 135 lack files, 0 to run" in done.stdout
     done = invoke("study", "run", "smoke", "--dry-run")
-    assert "smoke: 16 runs; 0 are there, 0 lack files, 16 to run" in done.stdout and "nothing was run" in done.stdout
+    assert (
+        "smoke at scale small: 16 runs; 0 are there, 0 lack files, 16 to run" in done.stdout
+        and "nothing was run" in done.stdout
+    )
 
 
 def test_the_estimate_grows_with_the_work() -> None:
@@ -282,3 +298,11 @@ def test_the_estimate_grows_with_the_work() -> None:
     assert seconds(epochs=10) > 5 * plain and seconds(method="pfedme") > 3 * plain
     assert seconds(method="ditto") > seconds() and seconds(model="twocnn") > 10 * plain
     assert [cost.told(s) for s in (5, 120, 7200, 200_000)] == ["5 s", "2 min", "2 hours", "2 days"]
+
+
+def test_the_command_that_goes_on_names_the_same_folders_and_keys(tmp_path: Path) -> None:
+    given = ["thesis", "run", "pnp", "--scale", "smoke", "--again", "--hours", "1e-12", "--part", "1/10"]
+    given += ["--work", str(tmp_path / "un done"), "--results", str(tmp_path / "kept"), "--set", "executor=serial"]
+    done = invoke(*given)
+    (line,) = [line for line in done.stderr.splitlines() if "go on with: " in line]
+    assert shlex.split(line.partition("go on with: ")[2]) == ["fedchord", *given]

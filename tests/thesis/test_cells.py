@@ -6,12 +6,14 @@ import copy
 import csv
 import json
 import os
+import shlex
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.invoked import invoke
 
 import fedchord
 from fedchord.experiments.config import RunConfig
@@ -19,7 +21,7 @@ from fedchord.report import formats
 from fedchord.thesis import cells, claims, results, studies
 from fedchord.thesis.cells import Cell, Kept, State
 from fedchord.thesis.results import Result
-from fedchord.thesis.status import Status, claim_table, difference, listing, overview
+from fedchord.thesis.status import Status, claim_table, command, difference, listing, overview
 
 COUNTS = {
     "2_table3": 66, "2_table4": 66, "2_table5": 44, "2_table6": 264, "2_table7": 20, "result_silo": 84, "ag_silo": 21,
@@ -85,6 +87,16 @@ def test_every_cell_has_runs_at_every_scale_and_a_number_among_the_metrics(table
         assert job.config.data == data[job.method, job.setting]  # a small run is one of the same data
 
 
+@pytest.mark.parametrize("table", studies.TABLES)
+def test_the_command_of_a_cell_makes_its_runs(table: str) -> None:
+    seeds = 1 if table.startswith("2_") or table == "cdf_effect" else 3  # as the thesis' captions say
+    for cell in (cells.cells(table)[0], cells.cells(table)[-1]):
+        assert cells.has_command(cell) and not cells.has_command(replace(cell, row="Nobody"))
+        done = invoke(*shlex.split(command(table, *cell.key))[1:], "--dry-run")
+        assert done.exit_code == 0, done.stderr
+        assert f"at scale thesis: {seeds} run" in done.stdout, done.stdout
+
+
 def test_the_scale_of_the_thesis_has_its_networks_and_lengths() -> None:
     """By its tables 2_table2, dataset_desc and its text: rounds, epochs, batch, rate and model of every column."""
     expected = {
@@ -110,6 +122,18 @@ def test_the_scale_of_the_thesis_has_its_networks_and_lengths() -> None:
         assert {job.config.rounds for job in cells.plan(table, "thesis").jobs} == {500}
         for job in cells.plan(table, "thesis").jobs:
             assert job.config.plan().size(int(job.config.clients or 0)) == 10
+            method, lr, decay = decays(job.config)
+            assert (lr, decay) == (0.001, (0.9, 50, 1e-4)), method  # Adam, of the code: the text says that rates decay
+
+
+def decays(config: RunConfig) -> tuple[str, float, tuple[float, int, float]]:
+    """The method, its clients' rate, and factor, rounds and weight decay as the clients train by them."""
+    keys = config.values() | dict(config.parameters)
+    if config.method == "fedevg-thesis":
+        from fedchord.clients.energy import THESIS
+
+        return config.method, THESIS["lr"], (THESIS["lr_decay"], THESIS["lr_step"], THESIS["weight_decay"])
+    return config.method, keys["method.local_lr"], (keys["lr_decay"], keys["lr_step"], keys["weight_decay"])
 
 
 # -- what a kept result makes of a cell ----------------------------------------------------------------------------
@@ -228,8 +252,8 @@ def test_the_repository_s_results_can_be_read_and_counted() -> None:
     assert not found.wrong
     assert sum(path.stat().st_size for path in folder.rglob("*.json")) < 4_000_000
     counted = Counter(one.state for one in found.states.values())
-    rows = {str(row[0]): [int(str(cell)) for cell in row[1:5]] for row in overview(found).rows}
-    assert rows["all"] == [799, counted["full"], counted["reduced"], counted["none"]]
+    rows = {str(row[0]): [int(str(cell)) for cell in row[1:6]] for row in overview(found).rows}
+    assert rows["all"] == [799, 799, counted["full"], counted["reduced"], counted["none"]]
     assert rows["all"][0] == sum(rows[table][0] for table in studies.TABLES)
     shown = listing(found, "2_table3")
     assert len(shown.rows) == 66

@@ -23,7 +23,7 @@ def judge(
     rows: Annotated[str, typer.Option(help="official (test rows), or clients' validation or test.")] = "official",
     real: Annotated[bool, typer.Option(help="As many real training rows beside, under the same judges.")] = False,
     against: Annotated[
-        str | None, typer.Option(help="The reference of paired differences: a method, a label or a run folder.")
+        str | None, typer.Option(help="The reference of paired differences: a method, a label, a run folder, or real.")
     ] = None,
     form: Format = "rich",
 ) -> None:
@@ -36,21 +36,29 @@ def judge(
       fedchord synth judge runs/disc
       fedchord synth judge runs/disc --classifier smallconv --classifier twocnn --seeds 1 --rows validation
       fedchord synth judge runs/disc --against fedcgan --real
+      fedchord synth judge runs/disc --against real      as many real rows are the reference
     """
     from fedchord.check import one_of
     from fedchord.cli.synth import sets
+    from fedchord.engine.executors import keep_freed_memory
     from fedchord.experiments.reading import read
     from fedchord.report.formats import FORMATS
-    from fedchord.report.judges_table import tabulate
-    from fedchord.synthetic.panel import Panel, judge_folder, usual
+    from fedchord.report.judges_table import REAL, tabulate
+    from fedchord.report.rows import problem
+    from fedchord.synthetic.panel import Panel, Verdicts, judge_folder, usual
 
     one_of("judges", "format", form, FORMATS)
+    keep_freed_memory()
     here, finished, found, beside = sets(runs), [], {}, {}
+    drawn: dict[tuple[str, int, int], Verdicts] = {}  # real rows are the same for all methods on one problem
     panel = Panel(tuple(classifier or usual(here[0][2].shape)), seeds, rows)
-    for place, config, _ in here:
+    for place, config, made in here:
         finished.append(read(place))
         federation = config.federation()
         found[place] = judge_folder(panel, place, federation)
-        if real:
-            beside[place] = judge_folder(panel, place, federation, config.seed)
+        if real or against == REAL:
+            rows_of = (problem(finished[-1].config), config.seed, made.spc)
+            if rows_of not in drawn:
+                drawn[rows_of] = judge_folder(panel, place, federation, config.seed)
+            beside[place] = drawn[rows_of]
     show(tabulate(panel, finished, found, beside, against), form)

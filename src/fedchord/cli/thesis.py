@@ -20,6 +20,7 @@ Tables = Annotated[
     list[str] | None,
     typer.Argument(metavar="[TABLE]...", help="Tables of the thesis, such as 2_table3; by default all."),
 ]
+WORK, RESULTS = Path("runs/thesis"), Path("results")
 Results = Annotated[Path, typer.Option("--results", help="The folder of kept results.")]
 
 
@@ -38,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 def status(
     tables: Tables = None,
-    results: Results = Path("results"),
+    results: Results = RESULTS,
     claims: Annotated[
         bool, typer.Option("--claims", help="Only what the thesis claims, and whether it holds.")
     ] = False,
@@ -74,8 +75,8 @@ def run(
     part: Annotated[str | None, typer.Option("--part", help="Only one part of the runs, such as 3/10.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Also what another version of fedchord made.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is missing and how long; run nothing.")] = False,
-    work: Annotated[Path, typer.Option("--work", help="The folder of unfinished runs.")] = Path("runs/thesis"),
-    results: Results = Path("results"),
+    work: Annotated[Path, typer.Option("--work", help="The folder of unfinished runs.")] = WORK,
+    results: Results = RESULTS,
     pairs: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A run key that changes no result.")
     ] = None,
@@ -112,9 +113,16 @@ def run(
     shown = progress.for_stream(sys.stderr) if sys.stderr.isatty() else progress.Silent()
     say = shown.say if sys.stderr.isatty() else aside
     outcome = budget.run(ready, scale, work / scale, results, hours, say, shown)
-    words = ["fedchord", "thesis", "run", *asked, "--scale", scale]
-    for option, value in (("--hours", hours), ("--part", part)):
-        words += [option, str(value)] if value is not None else []
+    words = ["fedchord", "thesis", "run", *asked, "--scale", scale, *(("--again",) if again else ())]
+    options = {
+        "--hours": (hours, None),
+        "--part": (part, None),
+        "--work": (work, WORK),
+        "--results": (results, RESULTS),
+    }
+    for option, (value, usual) in options.items():
+        words += [option, str(value)] if value != usual else []
+    words += [word for pair in pairs or () for word in ("--set", pair)]
     code = close(outcome, f"thesis at scale {scale}", shlex.join(words))
     if outcome.interrupted and hours is not None and not outcome.failed:
         return
@@ -145,7 +153,7 @@ def _foretell(runs: list[Todo], scale: str) -> None:
 def keep(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="The study that made the runs.")],
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Finished runs, or folders of them.")],
-    results: Results = Path("results"),
+    results: Results = RESULTS,
     lines: Annotated[bool, typer.Option(help="One table, a line a run, without numbers by client: STUDY.csv.")] = False,
 ) -> None:
     """Keep the small results of runs that fedchord study run made, at any length.

@@ -66,6 +66,12 @@ class Witness(SamplesRule):
     ones alike, by one draw for each network. Of a class with fewer than `min_rows` rows nothing is sent: the mean of
     one row is that row.
 
+    With `apart` every client condenses its own rows alone, and the set is the union, as in FedDM (Xiong et al., 2023;
+    departs: random networks instead of ones near a model that the server trains). Sample s of a class belongs to client
+    s modulo the number of clients, nu_iv is the mean over its own samples, and their gradient is its alone; what it
+    sends of others is zero. Samples whose owner has no row of their class never move, and in the end the others of the
+    class stand in their place.
+
     With rows hidden (`hiding`), the norm of a row's features, all networks together, is at most C, real and synthetic
     ones alike. Sums and counts begin with noise of std sqrt(2) z C and sqrt(2) z, so that both together are the
     Gaussian mechanism of noise z, and the rest follows from them: it costs nothing. Classes whose noised count is below
@@ -84,6 +90,7 @@ class Witness(SamplesRule):
     zoom: float = 0.0
     shift: float = 0.1
     min_rows: int = 0
+    apart: bool = False
     hidden: Hiding | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -110,10 +117,11 @@ class Witness(SamplesRule):
     # -- the synthetic set ----------------------------------------------------------------------------------------
 
     def opening(self, task: Task, key: int) -> Tensors:
-        return moving.opening("Witness", task, self.spc, key)
+        shared = moving.opening("Witness", task, self.spc, key)
+        return shared | {"first": _marks(shared["x"])} if self.apart else shared
 
     def synthesise(self, task: Task, shared: Tensors, key: int) -> Batch:
-        return moving.settled(task, shared["x"])
+        return moving.settled(task, _filled(shared["x"], shared["first"]) if self.apart else shared["x"])
 
     def numerator(self) -> Witness:
         """The rule that sends no weights, where whole clients are hidden."""
@@ -170,10 +178,17 @@ class Witness(SamplesRule):
             slope[held] += pulled / self.networks
             apart[held] += square / self.networks
         weight = counts / total
-        num = slope * weight.reshape(-1, *[1] * (x.ndim - 1))
         log = Log(means={"discrepancy": (weight * apart).sum()})
-        sent = {"num": num, "den": weight[:, None].expand(x.shape[:2])}
+        den = weight[:, None].expand(x.shape[:2]) * (self._mine(visit) if self.apart else 1.0)
+        sent = {"num": slope * den.reshape(*den.shape, *[1] * (x.ndim - 2)), "den": den}
         return Upload(mix={name: sent[name] for name in self.sends}, log=log), {}
+
+    def _mine(self, visit: Visit) -> Tensor:
+        """One for every sample of a class that is the client's own, where clients have some each; zero for others."""
+        spc, clients = visit.shared["x"].shape[1], visit.info.num_clients
+        told = f"apart deals the samples of a class to the clients: spc must be a multiple of {clients}, got {spc}"
+        check.require(spc % clients == 0, "Witness", told)
+        return (torch.arange(spc, device=visit.task.device) % clients == visit.client).to(torch.float32)
 
     @property
     def _least(self) -> float:
@@ -189,7 +204,10 @@ class Witness(SamplesRule):
             return self.phi(trained, visit, network, inputs.from_unit(samples["u"].flatten(0, 1)))
 
         value, pull = visit.task.pullback(phi, {"u": x})
-        witness = means - value.unflatten(0, x.shape[:2]).mean(1)
+        of_class = value.unflatten(0, x.shape[:2])
+        mine = self._mine(visit) if self.apart else None
+        nu = of_class.mean(1) if mine is None else (of_class * mine[:, None]).sum(1) / mine.sum()
+        witness = means - nu
         return pull(-witness.repeat_interleave(x.shape[1], 0))["u"], witness.square().sum(1)
 
     def phi(self, trained: Tensors, visit: Visit, network: int, x: Tensor) -> Tensor:
@@ -250,3 +268,17 @@ class Witness(SamplesRule):
         key = rng.fold(rng.fold(visit.info.key, 1), network)
         assert isinstance(key, int)
         return key
+
+
+def _marks(x: Tensor) -> Tensor:
+    """A number for every sample that tells whether it ever moved: a sum of whole numbers, the same in any order."""
+    return ((x * 2**20).long().flatten(2).sum(-1) % 2**20).to(torch.float32)
+
+
+def _filled(x: Tensor, first: Tensor) -> Tensor:
+    """The samples with those that never moved replaced, in turn, by others of their class, where there are any."""
+    moved = [places.nonzero()[:, 0] for places in _marks(x) != first]
+    turn = torch.arange(x.shape[1], device=x.device)
+    return torch.stack(
+        [one[places[turn % len(places)]] if len(places) else one for one, places in zip(x, moved, strict=True)]
+    )

@@ -21,6 +21,8 @@ from fedchord.report.compare import LEVEL, lined_up
 from fedchord.report.rows import Group
 from fedchord.synthetic.panel import Panel, Verdicts, overall
 
+REAL = "real"
+"""The name of as many real rows as a reference."""
 Found = Mapping[Path, Verdicts]
 """Verdicts by run folder."""
 
@@ -54,7 +56,9 @@ def tabulate(panel: Panel, runs: Sequence[Run], found: Found, real: Found, again
     """Rows down, judges across: accuracies in percent, mean (std over seeds), and the difference to a reference."""
     groups = rows.group(runs)
     labels, keys = _labels(groups), rows.differing_problems(groups)
-    pairs = {} if against is None else _pairs(runs, found, against)
+    pairs = {}
+    if against is not None:
+        pairs = _pairs_with_real(groups, found, real) if against == REAL else _pairs(runs, found, against)
     heads = [*keys, "set", *panel.classifiers, "all", "seeds"]
     heads += ["difference", "low", "high", "p"] if against is not None else []
     lines = [
@@ -114,12 +118,21 @@ def _pairs(runs: Sequence[Run], found: Found, against: str) -> dict[int, Paired]
     return made
 
 
+def _pairs_with_real(groups: Sequence[Group], found: Found, real: Found) -> dict[int, Paired]:
+    """The difference of every row to as many real rows of the same clients, drawn by the run's seed."""
+    return {
+        id(g.runs[0]): paired([overall(found[run.folder]) - overall(real[run.folder]) for run in g.runs])
+        for g in groups
+    }
+
+
 def _notes(panel: Panel, against: str | None) -> list[str]:
     where = "the official test rows" if panel.rows == "official" else f"clients' {panel.rows} rows, mean over clients"
     draws = f"{panel.seeds} draw{'s' * (panel.seeds > 1)} of each classifier"
     notes = [f"top-1 in percent on {where}, mean (std over seeds); {draws}; all: mean over classifiers"]
     if against is not None:
+        other = "as many real rows" if against == REAL else against
         notes.append(
-            f"difference: all less that of {against}, points, paired over seeds; low, high: {LEVEL:.0%}, p: two-sided t"
+            f"difference: all less that of {other}, points, paired over seeds; low, high: {LEVEL:.0%}, p: two-sided t"
         )
     return notes

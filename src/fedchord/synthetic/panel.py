@@ -90,7 +90,7 @@ def judge_folder(panel: Panel, folder: Path, federation: Federation, real: int |
     if real is not None:
         rows = pick(federation, made.spc, rng.key(real, "upper"))
         made = SyntheticSet(rows.x, rows.y, rows.low, rows.high, made.classes, "real rows")
-        mark = f"{made.spc} real {real}"
+        mark = _real(made, real)
     kept = read_verdicts(folder / FILE)
     known = kept.setdefault(mark, {})
     before = len(known)
@@ -101,9 +101,18 @@ def judge_folder(panel: Panel, folder: Path, federation: Federation, real: int |
             write_text(folder / FILE, json.dumps(kept, indent=1) + "\n")
 
 
-def kept_verdicts(folder: Path) -> dict[str, float]:
-    """What was found of the set that a run's folder holds now, by rows, classifier and seed; nothing where none was."""
-    return read_verdicts(folder / FILE).get(_mark(folder), {}) if (folder / SET).is_file() else {}
+def kept_verdicts(folder: Path, real: int | None = None) -> dict[str, float]:
+    """What was found of the set that a run's folder holds now, by rows, classifier and seed; with the seed `real`, of
+    as many real rows; nothing where none was."""
+    if not (folder / SET).is_file():
+        return {}
+    mark = _mark(folder) if real is None else _real(load_set(folder), real)
+    return read_verdicts(folder / FILE).get(mark, {})
+
+
+def _real(made: SyntheticSet, seed: int) -> str:
+    """As many real rows as a set has, drawn by a seed."""
+    return f"{made.spc} real {seed}"
 
 
 def _mark(folder: Path) -> str:

@@ -108,6 +108,11 @@ def every(tables: Iterable[str] = studies.TABLES) -> Iterator[Cell]:
         yield from cells(table)
 
 
+def has_command(cell: Cell) -> bool:
+    """Whether the study of its table has runs for a cell at the thesis' scale."""
+    return bool(_jobs(cell.table, "thesis").get(cell.key))
+
+
 # -- which results belong to a cell --------------------------------------------------------------------------------
 
 

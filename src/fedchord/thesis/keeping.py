@@ -71,7 +71,7 @@ def recognised(asked: study.Study, places: Sequence[Path]) -> tuple[list[tuple[J
         except FedchordError as error:
             problems.append(f"{run.folder}: {error}")
             continue
-        job = jobs.get(config.fingerprint(*LENGTH))
+        job = jobs.get(config.fingerprint("seed")) or jobs.get(config.fingerprint(*LENGTH))
         if job is None:
             problems.append(f"{run.folder}: is not a run of study {asked.name} with another seed or length")
         else:
@@ -106,10 +106,12 @@ def read_lines(file: Path, heads: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _jobs(asked: study.Study) -> dict[str, Job]:
-    """A job of every row, column and scale, by what its settings are but for the length."""
+    """A job of every row, column and scale, by what its settings are but for the seed, and but for the length: rows may
+    differ in their length alone."""
     found: dict[str, Job] = {}
     scales: list[str | None] = [name for name in ("thesis", "small") if name in asked.scales]
     for scale in scales or [None]:
         for job in study.plan(asked, scale, ["seeds=1"]).jobs:
-            found.setdefault(job.config.fingerprint(*LENGTH), job)
+            for mark in (job.config.fingerprint("seed"), job.config.fingerprint(*LENGTH)):
+                found.setdefault(mark, job)
     return found

@@ -109,7 +109,8 @@ def content(job: Job, study: str, metrics: Sequence[str], done: Run) -> dict[str
         found["sweep"]["per_client"] = _rounded([row[best] for row in swept["per_client"]])
     if made := summary.get("synthetic"):
         found["synthetic"] = {"numbers": _rounded(made["numbers"])}
-        found |= {"judges": _rounded(judged)} if (judged := kept_verdicts(done.folder)) else {}
+        for name, real in {"judges": None, "judges of real rows": job.config.seed}.items():
+            found |= {name: _rounded(judged)} if (judged := kept_verdicts(done.folder, real)) else {}
     if choice := summary.get("choice"):
         found["choice"] = _rounded(choice)
     each = summary["per_client"]

@@ -11,7 +11,7 @@ from fedchord.check import unknown
 from fedchord.report.cells import DASH, Head, Table
 from fedchord.report.cells import Cell as Shown
 from fedchord.thesis import claims, results, studies
-from fedchord.thesis.cells import FULL, MARKED, NONE, STATES, Cell, Kept, State, cells, every, state
+from fedchord.thesis.cells import FULL, MARKED, NONE, STATES, Cell, Kept, State, cells, every, has_command, state
 
 SAME_UNIT = ("frechet", "kid")
 """Metrics whose numbers are not comparable with the thesis' unless its own features were used."""
@@ -64,13 +64,21 @@ def check_table(name: str) -> str:
 
 
 def overview(status: Status) -> Table:
-    """How many cells of every table are full, reduced and none."""
-    heads = ("table", "cells", *STATES, "of full: altered or derived data", "full: mean |ours - thesis|")
+    """How many cells of every table have a command, and how many are full, reduced and none."""
+    heads = (
+        "table",
+        "cells",
+        "with a command",
+        *STATES,
+        "of full: altered or derived data",
+        "full: mean |ours - thesis|",
+    )
     lines = [(table, status.of(table)) for table in studies.TABLES]
     rows = [_counts(name, states) for name, states in (*lines, ("all", status.states))]
     notes = [
         "full: the thesis' settings and seeds on data with the official number of rows; reduced: less, see thesis "
         "status TABLE; none: nothing is kept",
+        f"a cell's command: {command('TABLE', 'METHOD', 'SETTING')}",
         *status.notes(),
     ]
     return Table(tuple(Head(name) for name in heads), tuple(rows), tuple(notes))
@@ -82,8 +90,9 @@ def _counts(name: str, states: Mapping[Cell, State]) -> tuple[Shown, ...]:
     gaps = [
         abs(gap) for cell, one in states.items() if one.state == FULL and (gap := difference(cell, one)) is not None
     ]
+    commands = sum(map(has_command, states))
     mean = f"{sum(gaps) / len(gaps):.2f}" if gaps and name != "all" else DASH
-    return tuple(Shown(str(text)) for text in (name, len(states), *by_state, marked, mean))
+    return tuple(Shown(str(text)) for text in (name, len(states), commands, *by_state, marked, mean))
 
 
 def difference(cell: Cell, one: State) -> float | None:
