@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from functools import cache
 from pathlib import Path
 
 from fedchord.thesis.figures import FIGURES
@@ -10,16 +12,32 @@ PICTURES = Path(__file__).parents[1] / "figures"
 ABOUT = """# Figures
 
 `fedchord figure NAME` runs what is missing of its study, draws, and writes the numbers to a CSV file beside the
-picture; `--scale thesis` is the full length. Pictures below are of the small scale, drawn by the command above them."""
+picture. The commands below have drawn the pictures below them. Some are much shorter than the thesis' runs: they show
+what a figure is, and the pages of the studies what was found. `--scale thesis` is the full length."""
+
+
+@cache
+def told() -> dict[str, dict[str, str]]:
+    """What figures.toml says of every figure."""
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def command(name: str) -> str:
+    """The command that has drawn the picture of a figure, or would draw it."""
+    return f"fedchord figure {name} {told()[name].get('arguments', '')}".rstrip()
 
 
 def pages() -> dict[str, str]:
     """The page, by its place in the site."""
     lines = [ABOUT, ""]
     for name, kind in FIGURES.items():
+        said = told()[name]
         lines += [f"## {name}", "", kind.about[0].upper() + kind.about[1:] + ".", ""]
-        lines += ["```sh", f"fedchord figure {name}", "```", ""]
-        lines += [f"Runs of [{kind.study}](studies/{kind.study}.md); {kind.time} on two cores.", ""]
-        if (PICTURES / f"{name}.png").exists():
-            lines += [f"![The figure {name}](figures/{name}.png)", ""]
+        lines += [f"In the thesis: {said['thesis']}.", ""] if "thesis" in said else []
+        lines += ["```sh", command(name), "```", ""]
+        if "missing" in said:
+            lines += [f"No picture: {said['missing']}", ""]
+        else:
+            lines += [f"![The figure {name}](figures/{name}.png)", "", said["differs"], ""]
+        lines += [f"Runs of [{kind.study}](studies/{kind.study}.md); at the small scale {kind.time} on two cores.", ""]
     return {"figures.md": "\n".join(lines)}

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from study_pages import ROOT, number, status
 
 from fedchord.thesis import claims, studies
-from fedchord.thesis.cells import FULL, STATES, Cell
+from fedchord.thesis.cells import FULL, MARKED, STATES, WHOLE, Cell
 from fedchord.thesis.claims import FAILS, HOLDS, OPEN, Claim, Compared
 
 PAGE = ROOT / "docs" / "results.md"
@@ -59,7 +59,13 @@ def _found(claim: Claim, found: list[Compared]) -> str:
     join = "at least" if worst.word == HOLDS else "below" if worst.best[1] < worst.rival[1] else "above"
     first, second = (cell.setting if claim.first else _row_of(cell) for cell in (mine, other))
     place = f"{mine.row}, {mine.column}" if claim.first else f"{mine.setting}, {mine.column}"
-    return f"{place}: {first} {number(mine, ours)}, {join} {second} {number(other, theirs)}"
+    return f"{place}: {first} {number(mine, ours)}, {join} {second} {number(other, theirs)}{_data(mine, other)}"
+
+
+def _data(*cells: Cell) -> str:
+    """What the data of some cells are, where they are not the official ones."""
+    words = {status().states[cell].verdict for cell in cells}
+    return "".join(f", {word} data" for word in sorted(words) if word in MARKED or word not in WHOLE)
 
 
 def _row_of(cell: Cell) -> str:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from fedchord.thesis import claims, studies
-from fedchord.thesis.cells import FULL, MARKED, NONE, Cell, State
+from fedchord.thesis.cells import FULL, MARKED, NONE, WHOLE, Cell, State
 from fedchord.thesis.results import Result
 from fedchord.thesis.status import Status
 
@@ -96,13 +96,14 @@ def _cells(table: str) -> list[str]:
 
 
 LEGEND = """Ours, and below it the thesis' number. **Bold**: the thesis' settings and seeds on data with the official
-number of rows; plain: less than that (the kept runs say what); a dash: nothing is kept; †: altered or derived data."""
+number of rows; plain: less than that (the kept runs say what); a dash: nothing is kept; †: altered or derived data;
+‡: a subset, or other rows."""
 
 
 def _shown(cell: Cell, one: State) -> str:
     ours = "–"
     if one.state != NONE and one.value is not None:
-        mark = "†" if one.verdict in MARKED else ""
+        mark = "†" if one.verdict in MARKED else "" if one.verdict in WHOLE else "‡"
         ours = number(cell, one.value)
         ours = f"**{ours}**{mark}" if one.state == FULL else f"{ours}{mark}"
     return f"{ours}<br><small>{number(cell, cell.printed)}</small>"
