@@ -21,9 +21,11 @@ def descend(
     stream: Stream,
     index: int,
     watch: Callable[[int, Tensors], None] | None = None,
+    piece: slice | None = None,
 ) -> bool:
     """Make the default steps of a phase in place, bit for bit as the loop would; false, and nothing done, where the
-    kernel does not apply: it is for plain SGD on stacks of Linear and ReLU. `watch` is as in `local.train`."""
+    kernel does not apply: it is for plain SGD on stacks of Linear and ReLU. `watch` is as in `local.train`; with
+    `piece` only these of its steps are made."""
     if task.dense is None or not optimiser.eager_sgd or phase.moves != ("theta",):
         return False
     if not isinstance(stream, ClientStream):
@@ -33,7 +35,7 @@ def descend(
     values, slopes, velocities = [theta], [slope], list(memory.values())
     gradient, follow, done = clock.timed(clock.MODEL, task.dense.slopes), optimiser.descend, 0
     with fused.inference(True):
-        for block in clock.over(clock.DATA, stream.blocks(index, phase)):
+        for block in clock.over(clock.DATA, stream.blocks(index, phase, piece)):
             x, toward = block["x"].flatten(1), task.dense.toward(block["y"], size)
             for rows, pulls in zip(x.unsafe_split(size), toward.unsafe_split(size), strict=True):  # split, fewer calls
                 gradient(theta, rows, pulls, slope)

@@ -86,24 +86,37 @@ class ClientStream:
 
     def order(self, index: int, phase: Phase) -> Iterator[Tensor]:
         """The row numbers of each epoch of a phase, in their shuffled order."""
-        key = rng.fold(self._key, index)
-        left = self.steps(phase) if self._per_epoch else 0
-        for epoch in range(math.ceil(left / max(self._per_epoch, 1))):
-            order = rng.permutation(rng.fold(key, epoch), self.size)
-            yield self._rows.index_select(0, order[: min(self._used, left * self.batch)])
-            left -= self._per_epoch
+        for epoch in range(self._epochs(phase)):
+            yield self._epoch(index, phase, epoch)
 
-    def blocks(self, index: int, phase: Phase) -> Iterator[Batch]:
-        """The rows of a phase in blocks of whole batches; only the last batch of an epoch may be short."""
-        for epoch, rows in enumerate(self.order(index, phase)):
+    def _epochs(self, phase: Phase) -> int:
+        return math.ceil(self.steps(phase) / self._per_epoch) if self._per_epoch else 0
+
+    def _epoch(self, index: int, phase: Phase, epoch: int) -> Tensor:
+        left = self.steps(phase) - epoch * self._per_epoch
+        order = rng.permutation(rng.fold(rng.fold(self._key, index), epoch), self.size)
+        return self._rows.index_select(0, order[: min(self._used, left * self.batch)])
+
+    def blocks(self, index: int, phase: Phase, piece: slice | None = None) -> Iterator[Batch]:
+        """The rows of a phase in blocks of whole batches; only the last batch of an epoch may be short.
+
+        With `piece` only those of its batches with these numbers.
+        """
+        for epoch in range(self._epochs(phase)):
+            first = epoch * self._per_epoch
+            if piece is not None and (first >= piece.stop or first + self._per_epoch <= piece.start):
+                continue
+            rows = self._epoch(index, phase, epoch)
+            if piece is not None:
+                rows = rows[max(piece.start - first, 0) * self.batch : (piece.stop - first) * self.batch]
             key = rng.fold(rng.fold(rng.fold(self._key, index), epoch), VARIED)
             assert isinstance(key, int)
             for start in range(0, len(rows), self._block):
                 yield self._federation.batch(rows[start : start + self._block], key)
 
-    def batches(self, index: int, phase: Phase) -> Iterator[Batch]:
-        """The batches of a phase."""
-        for block in self.blocks(index, phase):
+    def batches(self, index: int, phase: Phase, piece: slice | None = None) -> Iterator[Batch]:
+        """The batches of a phase, or those with these numbers."""
+        for block in self.blocks(index, phase, piece):
             for first in range(0, len(block["y"]), self.batch):
                 yield {name: column[first : first + self.batch] for name, column in block.items()}
 

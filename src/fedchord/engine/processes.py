@@ -6,6 +6,7 @@ import multiprocessing
 import pickle
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
@@ -19,16 +20,23 @@ from fedchord.core import clock
 from fedchord.core.round import Results
 from fedchord.core.rules import RoundInfo
 from fedchord.engine.executors import Arena, Found, Item, keep_freed_memory, one_by_one, one_thread
+from fedchord.engine.halves import Halves, Piece, pieces
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.work import Work
 from fedchord.tensors import Tensors
+
+WORTH = 0.01
+"""Seconds that a round has to take for visits in two pieces to be worth their bookkeeping."""
+BEGUN, LEFT, DROPPED = range(3)
+"""A visit in two pieces: its first is being made, is done, or nobody will come for the second."""
 
 
 class Processes:
     """One process per core, this one among them, one thread each; the others are started once.
 
     Workers are forked, so data, task and rules reach them without copying; the broadcast, private states and results
-    lie in shared memory. Clients are taken from a shared counter, largest first.
+    lie in shared memory. Clients are taken from a shared counter, largest first; where whole ones would leave processes
+    without work, some are made in two pieces (`halves`).
     """
 
     name = "processes"
@@ -42,6 +50,10 @@ class Processes:
         self._shared = {name: tensor.clone().share_memory_() for name, tensor in shared.items()}
         context: Any = multiprocessing.get_context("fork")
         self._next = context.Value("i", 0)
+        self._stand = context.RawArray("b", cohort)
+        room = 4 * sum(_bytes(part) for part in (shared, own, upload.mix, upload.carry, upload.mean)) + (1 << 16)
+        self._halves = Halves(min(workers, cohort) - 1, room)
+        self._took = 0.0
         self._pipes: list[Connection] = []
         self._workers: list[Any] = []
         keep_freed_memory()
@@ -58,10 +70,11 @@ class Processes:
         for name, tensor in shared.items():
             self._shared[name].copy_(tensor)
         fresh = self._lend(ids, memory)
-        sizes = self._sizes[ids]
-        large = sizes.tolist()
-        order = sorted(range(len(ids)), key=lambda slot: -large[slot])
+        sizes, start = self._sizes[ids], time.perf_counter()
+        alike = self.work.central or self.work.hiding is not None or self._took < WORTH
+        order = pieces(sizes.tolist(), 1 if alike else len(self._workers) + 1)
         self._next.value = 0
+        self._stand[:] = [BEGUN] * len(self._stand)
         for pipe in self._pipes:
             pipe.send((info, ids, order, fresh))
         try:
@@ -73,6 +86,7 @@ class Processes:
             for worker in self._workers:
                 worker.kill()
             raise
+        self._took = time.perf_counter() - start
         self._arena.keep(memory, ids, info.round)
         return self._arena.results(ids, sizes, self.work.needs_loss)
 
@@ -123,13 +137,13 @@ class Processes:
             problem = self._take_part(info, ids, order, fresh)
             pipe.send((problem, watched and watched.taken()))
 
-    def _take_part(self, info: RoundInfo, ids: list[int], order: list[int], fresh: list[bool]) -> Exception | None:
+    def _take_part(self, info: RoundInfo, ids: list[int], order: list[Piece], fresh: list[bool]) -> Exception | None:
         """Take clients until none is left, or until something goes wrong."""
         problem: Exception | None = None
         with clock.span(clock.OTHER):
             while problem is None and (taken := self._take()) < len(order):
-                slot = order[taken]
-                problem = self._attempt(slot, ids[slot], fresh[slot], info)
+                piece, slot = order[taken], order[taken].slot
+                problem = self._attempt(piece, ids[slot], fresh[slot], info)
         return problem
 
     def _take(self) -> int:
@@ -137,15 +151,39 @@ class Processes:
             self._next.value += 1
             return int(self._next.value) - 1
 
-    def _attempt(self, slot: int, client: int, fresh: bool, info: RoundInfo) -> Exception | None:
+    def _attempt(self, piece: Piece, client: int, fresh: bool, info: RoundInfo) -> Exception | None:
         try:
-            own = None if fresh else {n: rows[slot].clone() for n, rows in self._arena.groups["own"].items()}
-            self._arena.write(slot, *self.work.run(client, self._shared, own, info))
+            self._visit(piece, client, fresh, info)
         except FedchordError as error:
             return error
         except Exception:
             return RuntimeError(f"client {client} failed in round {info.round}:\n{traceback.format_exc()}")
         return None
+
+    def _visit(self, piece: Piece, client: int, fresh: bool, info: RoundInfo) -> None:
+        """A client's visit or one piece of it."""
+        slot, begun = piece.slot, None
+        own = None if fresh else {n: rows[slot].clone() for n, rows in self._arena.groups["own"].items()}
+        if piece.since is not None:
+            if not self._stands(slot, LEFT, otherwise=DROPPED):
+                return  # whoever is at the first piece goes on with it
+            begun = self._halves.get(piece.place)
+        elif piece.until is not None:
+            steps = round(piece.until * self.work.steps(client, self._shared, own, info))
+            begun, loss = self.work.begin(client, self._shared, own, info, steps)
+            if loss is not None:
+                self._arena.losses[slot] = loss
+            if self._halves.put(piece.place, begun) and not self._stands(slot, DROPPED, otherwise=LEFT):
+                return
+        self._arena.write(slot, *self.work.run(client, self._shared, own, info, begun=begun))
+
+    def _stands(self, slot: int, how: int, otherwise: int) -> bool:
+        """Whether a visit in two pieces stands so; if not, it does `otherwise` from now on."""
+        with self._next.get_lock():
+            if self._stand[slot] == how:
+                return True
+            self._stand[slot] = otherwise
+            return False
 
     def each(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         return forked(function, items, self._count)
@@ -158,6 +196,10 @@ class Processes:
             if worker.is_alive():
                 worker.kill()
         self._pipes, self._workers = [], []
+
+
+def _bytes(tensors: Tensors) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def leave_signals() -> None:

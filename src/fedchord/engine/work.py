@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedchord import check, rng
-from fedchord.core.local import Guard, Watch, local_round, train
+from fedchord.core.local import Begun, Guard, Watch, begin_round, local_round, train
 from fedchord.core.objective import Batch
 from fedchord.core.round import Plan, Results, advance, check_mix, open_round
 from fedchord.core.rules import Algorithm, Cohort, Mix, Phase, RoundInfo, ServerState, Upload, Visit
@@ -83,16 +83,50 @@ class Work:
         return own | lost
 
     def run(
-        self, client: int, shared: Tensors, kept: Tensors | None, info: RoundInfo, limit: int | None = None
+        self,
+        client: int,
+        shared: Tensors,
+        kept: Tensors | None,
+        info: RoundInfo,
+        limit: int | None = None,
+        begun: Begun | None = None,
     ) -> tuple[Upload, Tensors, Tensor | None]:
-        """One client's local round; `limit` cuts each phase after so many steps, for trials."""
+        """One client's local round, or what is left of one that `begin` began; `limit` cuts each phase after so many
+        steps, for trials."""
         stream, before = self.stream(client, info.round, self.central), getattr(self.task, "asked", 0)
         examples = stream if limit is None else Shortened(stream, limit)
         own, key = self.own(client, kept, shared), rng.key(self.seed, "local", client, info.round)
-        done = self.local(self.task, shared, own, examples, info, client, key)
+        done = self.local(self.task, shared, own, examples, info, client, key, begun)
         if isinstance(stream, PoissonStream):
             counted(self.algorithm.client, self.task, before, stream)
         return done
+
+    def steps(self, client: int, shared: Tensors, kept: Tensors | None, info: RoundInfo) -> int:
+        """How many steps a client's local round has; 0 where it cannot be made in two pieces."""
+        if self.hiding is not None:
+            return 0
+        stream, own = self.stream(client, info.round, self.central), divided(self.own(client, kept, shared))[0]
+        visit = Visit(self.task, shared, own, info, client, stream.size)
+        return sum(stream.steps(phase) for phase in self.algorithm.client.phases(visit))
+
+    def begin(
+        self, client: int, shared: Tensors, kept: Tensors | None, info: RoundInfo, steps: int
+    ) -> tuple[Begun, Tensor | None]:
+        """The first steps of a client's local round, which `run` goes on with, and the loss of what it received."""
+        own, _ = divided(self.own(client, kept, shared))
+        return begin_round(
+            self.algorithm.client,
+            self.task,
+            self.training,
+            shared,
+            own,
+            self.stream(client, info.round, self.central),
+            info,
+            client,
+            rng.key(self.seed, "local", client, info.round),
+            steps,
+            self.needs_loss,
+        )
 
     def local(
         self,
@@ -103,6 +137,7 @@ class Work:
         info: RoundInfo,
         client: int | Tensor,
         key: rng.Key,
+        begun: Begun | None = None,
     ) -> tuple[Upload, Tensors, Tensor | None]:
         """A local round by a task, which may be vectorised; the upload leaves packed where that is asked for."""
         rules, lost = divided(own)
@@ -119,6 +154,7 @@ class Work:
             key,
             self.needs_loss,
             (packing, *self.guards) if packing else self.guards,
+            begun,
         )
         return upload, kept | packing.lost if packing else kept, loss
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,12 +29,16 @@ from fedchord.core.task import Task
 from fedchord.core.training import Training
 from fedchord.data.federation import Federation
 from fedchord.data.ragged import Ragged
+from fedchord.engine import halves, processes
 from fedchord.engine.checkpoint import Checkpoints
 from fedchord.engine.memory import ClientMemory
 from fedchord.engine.simulate import RoundResult, simulate
 from fedchord.evaluation.fitted import Fitted
 from fedchord.models import GENERATIVE, TwoNN
 from fedchord.testing.apart import Handed, run_apart
+
+if TYPE_CHECKING:
+    import pytest
 
 TRAINING = Training(epochs=2, batch=4, lr=0.1, momentum=0.5)
 SIZES = (13, 20, 7, 31, 10, 5)
@@ -113,6 +117,12 @@ class Contract:
         return _USUAL[key]
 
     def test_serial_and_processes_agree_bit_for_bit(self) -> None:
+        assert_same(self.usual(), self.run(executor="processes", workers=2))
+
+    def test_visits_in_two_pieces_agree_bit_for_bit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One process begins a visit and another goes on with it: between steps nothing is kept elsewhere."""
+        monkeypatch.setattr(processes, "WORTH", -1.0)
+        monkeypatch.setattr(halves, "GAIN", 0.0)
         assert_same(self.usual(), self.run(executor="processes", workers=2))
 
     def test_clients_apart_agree_bit_for_bit(self, tmp_path: Path) -> None:
