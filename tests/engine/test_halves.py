@@ -129,6 +129,7 @@ def test_a_begun_visit_is_told_as_it_is_or_not_at_all():
     assert back.steps == 5 and list(back.trained) == ["a", "b"] and list(back.memory) == ["b"]
     for one, other in ((begun.trained, back.trained), (begun.memory, back.memory)):
         assert all(torch.equal(one[key], other[key]) and one[key].dtype == other[key].dtype for key in one)
+    assert all(tensor.data_ptr() % 64 == 0 for tensor in (*back.trained.values(), *back.memory.values()))
     assert not places.put(0, Begun({"a": torch.zeros(2000)}, {}, 1))
 
 

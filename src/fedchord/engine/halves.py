@@ -9,6 +9,7 @@ a visit between two steps is its trained entries, the optimiser's memory and the
 from __future__ import annotations
 
 import heapq
+import math
 import mmap
 import pickle
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from fedchord.core.local import Begun
 GAIN = 1.03
 """Visits are cut where whole ones would take at least this many times as long."""
 _HEAD = 8  # bytes that say how long the list of entries is
+_STEP = 64  # where tensors begin: torch's own do so at multiples of it
 
 
 class Piece(NamedTuple):
@@ -74,25 +76,26 @@ class Halves:
         told = [(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in parts]
         head = pickle.dumps((told, len(begun.trained), begun.steps))
         held, at = self._held[place], _HEAD + len(head)
-        if at + sum(_bytes(tensor) for _, tensor in parts) > len(held):
+        if at + sum(_bytes(tensor) + _STEP for _, tensor in parts) > len(held):
             return False
         held[:at] = torch.frombuffer(bytearray(len(head).to_bytes(_HEAD, "little") + head), dtype=torch.uint8)
         for _, tensor in parts:
+            at += -at % _STEP
             held[at : at + _bytes(tensor)] = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
             at += _bytes(tensor)
         return True
 
     def get(self, place: int) -> Begun:
-        """Go on with a visit that was left here."""
+        """Go on with a visit that was left here, in its place: it is whoever gets it who may change it."""
         held = self._held[place]
-        at = _HEAD + int.from_bytes(bytes(held[:_HEAD].tolist()), "little")
-        told, trained, steps = pickle.loads(bytes(held[_HEAD:at].tolist()))
+        at = _HEAD + int.from_bytes(held[:_HEAD].numpy().tobytes(), "little")
+        told, trained, steps = pickle.loads(held[_HEAD:at].numpy().tobytes())
         parts = []
         for name, dtype, shape in told:
-            made = torch.empty(shape, dtype=dtype)
-            made.reshape(-1).view(torch.uint8).copy_(held[at : at + _bytes(made)])
-            parts.append((name, made))
-            at += _bytes(made)
+            at += -at % _STEP
+            size = math.prod(shape) * dtype.itemsize
+            parts.append((name, held[at : at + size].view(dtype).reshape(shape)))
+            at += size
         return Begun(dict(parts[:trained]), dict(parts[trained:]), steps)
 
 
