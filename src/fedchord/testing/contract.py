@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -36,9 +37,6 @@ from fedchord.engine.simulate import RoundResult, simulate
 from fedchord.evaluation.fitted import Fitted
 from fedchord.models import GENERATIVE, TwoNN
 from fedchord.testing.apart import Handed, run_apart
-
-if TYPE_CHECKING:
-    import pytest
 
 TRAINING = Training(epochs=2, batch=4, lr=0.1, momentum=0.5)
 SIZES = (13, 20, 7, 31, 10, 5)
@@ -119,11 +117,13 @@ class Contract:
     def test_serial_and_processes_agree_bit_for_bit(self) -> None:
         assert_same(self.usual(), self.run(executor="processes", workers=2))
 
-    def test_visits_in_two_pieces_agree_bit_for_bit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_visits_in_two_pieces_agree_bit_for_bit(self) -> None:
         """One process begins a visit and another goes on with it: between steps nothing is kept elsewhere."""
-        monkeypatch.setattr(processes, "WORTH", -1.0)
-        monkeypatch.setattr(halves, "GAIN", 0.0)
-        assert_same(self.usual(), self.run(executor="processes", workers=2))
+        with (
+            patch.object(processes, "WORTH", -1.0),
+            patch.object(halves, "GAIN", 0.0),
+        ):  # in rounds as short as these too
+            assert_same(self.usual(), self.run(executor="processes", workers=2))
 
     def test_clients_apart_agree_bit_for_bit(self, tmp_path: Path) -> None:
         """Each a node with its own rows and memory on disk, as over a network; noise of private reports is its own."""
