@@ -62,8 +62,9 @@ class Normed(nn.Module):
         (lambda: TwoCNN(1, 8, 3, hidden=8), images()),
         (Normed, FEDERATION),
         (lambda: nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.3), nn.Linear(9, 3)), FEDERATION),
+        (lambda: nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.3).eval(), nn.Linear(9, 3)), FEDERATION),
     ],
-    ids=["convolutions", "batch normalisation", "dropout"],
+    ids=["convolutions", "batch normalisation", "dropout", "a part given in evaluation mode"],
 )
 def test_any_module_gives_the_same_bits_in_processes(make, federation):
     torch.set_num_threads(2)  # forking after threads were used must not hang or change results

@@ -41,10 +41,12 @@ def test_a_process_closes_its_connections_before_it_ends(tmp_path):
     """Left open, the threads behind them aborted one process in four on a busy machine."""
     program = tmp_path / "leaves.py"
     program.write_text(
-        "import atexit, torch.distributed\n"
+        "import atexit, os, torch.distributed\n"
         "from fedchord.engine.group import group_of\n"
-        "atexit.register(lambda: print('open:', torch.distributed.is_initialized()))  # runs after what came later\n"
-        "print('processes:', group_of('ranks').size)\n"
+        "def say(line):\n"
+        "    os.write(1, f'{line}\\n'.encode())  # in one piece, whatever the other process says\n"
+        "atexit.register(lambda: say(f'open: {torch.distributed.is_initialized()}'))  # runs after what came later\n"
+        "say(f'processes: {group_of(\"ranks\").size}')\n"
     )
     said = done(2, program)
     assert said.count("processes: 2") == 2 and said.count("open: False") == 2

@@ -86,29 +86,27 @@ class ClientStream:
 
     def order(self, index: int, phase: Phase) -> Iterator[Tensor]:
         """The row numbers of each epoch of a phase, in their shuffled order."""
-        for epoch in range(self._epochs(phase)):
-            yield self._epoch(index, phase, epoch)
+        return (rows for _, rows in self._epochs(index, phase))
 
-    def _epochs(self, phase: Phase) -> int:
-        return math.ceil(self.steps(phase) / self._per_epoch) if self._per_epoch else 0
-
-    def _epoch(self, index: int, phase: Phase, epoch: int) -> Tensor:
-        left = self.steps(phase) - epoch * self._per_epoch
-        order = rng.permutation(rng.fold(rng.fold(self._key, index), epoch), self.size)
-        return self._rows.index_select(0, order[: min(self._used, left * self.batch)])
+    def _epochs(self, index: int, phase: Phase, piece: slice | None = None) -> Iterator[tuple[int, Tensor]]:
+        """The epochs of a phase with their row numbers, or those of these batches."""
+        key, per = rng.fold(self._key, index), self._per_epoch
+        steps = self.steps(phase) if per else 0
+        for epoch in range(math.ceil(steps / max(per, 1))):
+            first = epoch * per
+            if piece is None or (first < piece.stop and first + per > piece.start):
+                order = rng.permutation(rng.fold(key, epoch), self.size)
+                rows = self._rows.index_select(0, order[: min(self._used, (steps - first) * self.batch)])
+                if piece is not None:
+                    rows = rows[max(piece.start - first, 0) * self.batch : (piece.stop - first) * self.batch]
+                yield epoch, rows
 
     def blocks(self, index: int, phase: Phase, piece: slice | None = None) -> Iterator[Batch]:
         """The rows of a phase in blocks of whole batches; only the last batch of an epoch may be short.
 
         With `piece` only those of its batches with these numbers.
         """
-        for epoch in range(self._epochs(phase)):
-            first = epoch * self._per_epoch
-            if piece is not None and (first >= piece.stop or first + self._per_epoch <= piece.start):
-                continue
-            rows = self._epoch(index, phase, epoch)
-            if piece is not None:
-                rows = rows[max(piece.start - first, 0) * self.batch : (piece.stop - first) * self.batch]
+        for epoch, rows in self._epochs(index, phase, piece):
             key = rng.fold(rng.fold(rng.fold(self._key, index), epoch), VARIED)
             assert isinstance(key, int)
             for start in range(0, len(rows), self._block):

@@ -76,6 +76,7 @@ class Task:
                 self._module = model()
             if not isinstance(self._module, nn.Module):
                 raise fail("Task", f"the model function must return an nn.Module, got {type(self._module).__name__}")
+        self._module.train(True)  # all of it, as after an evaluation: pretrained parts are given in evaluation mode
         self._channels_last = bool(getattr(self._module, "channels_last", False))
         self._applied = _Applied(self._module, apply)
         self.layout, self.buffers = Layout.of_parameters(self._module), Layout.of_buffers(self._module)

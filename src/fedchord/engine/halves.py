@@ -9,9 +9,9 @@ a visit between two steps is its trained entries, the optimiser's memory and the
 from __future__ import annotations
 
 import heapq
+import json
 import math
 import mmap
-import pickle
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -73,8 +73,8 @@ class Halves:
     def put(self, place: int, begun: Begun) -> bool:
         """Leave a visit for others; false where there is no room for it."""
         parts = [*begun.trained.items(), *begun.memory.items()]
-        told = [(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in parts]
-        head = pickle.dumps((told, len(begun.trained), begun.steps))
+        told = [(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)) for name, tensor in parts]
+        head = json.dumps((told, len(begun.trained), begun.steps)).encode()
         held, at = self._held[place], _HEAD + len(head)
         if at + sum(_bytes(tensor) + _STEP for _, tensor in parts) > len(held):
             return False
@@ -89,9 +89,10 @@ class Halves:
         """Go on with a visit that was left here, in its place: it is whoever gets it who may change it."""
         held = self._held[place]
         at = _HEAD + int.from_bytes(held[:_HEAD].numpy().tobytes(), "little")
-        told, trained, steps = pickle.loads(held[_HEAD:at].numpy().tobytes())
+        told, trained, steps = json.loads(held[_HEAD:at].numpy().tobytes())
         parts = []
-        for name, dtype, shape in told:
+        for name, kind, shape in told:
+            dtype = getattr(torch, kind)
             at += -at % _STEP
             size = math.prod(shape) * dtype.itemsize
             parts.append((name, held[at : at + size].view(dtype).reshape(shape)))
