@@ -156,6 +156,24 @@ def test_numbers_copied_from_a_document_count_until_the_run_is_made(toy: str, tm
     assert spent(toy, tmp_path).done == 1 and '"from"' not in first.read_text()
 
 
+def test_a_cell_with_more_lacks_nothing_and_empty_cells_come_first(toy: str, tmp_path: Path) -> None:
+    """A run that would tell less than what is kept is not made; what is known of nothing comes before what is cheap."""
+    plan = study.plan(studies.load(toy), "thesis", ["rounds=5", "seeds=1"])  # longer than small, shorter than thesis
+    study.run(plan, tmp_path / "runs", ["FedAvg", "two classes"], say=ignore)
+    keep_runs(toy, [tmp_path / "runs"], tmp_path / "results")
+    kept = cells.Kept(results.read_all(tmp_path / "results")[0])
+
+    def lacking(scale: str) -> list[tuple[str, str, int]]:
+        return [(one.job.method, one.job.setting, one.job.seed) for one in budget.todo([toy], scale, kept)]
+
+    assert len(lacking("small")) == 3 and ("FedAvg", "two classes", 1) not in lacking("small")
+    assert len(lacking("thesis")) == 8
+    assert lacking("thesis")[-2:] == [("FedAvg", "two classes", 1), ("FedAvg", "two classes", 2)]  # known of already
+    spent(toy, tmp_path, "thesis")
+    kept = cells.Kept(results.read_all(tmp_path / "results")[0])
+    assert lacking("small") == lacking("thesis") == []  # all are full
+
+
 def test_a_budget_that_is_spent_ends_after_a_round_and_goes_on(toy: str, tmp_path: Path) -> None:
     assert (spent(toy, tmp_path, hours=1e-12).interrupted, list(tmp_path.glob("work/*/"))) == (True, [])
     runs = budget.todo([toy], "thesis", cells.Kept([]))[:1]

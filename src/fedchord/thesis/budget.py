@@ -1,4 +1,4 @@
-"""The runs that cells of the thesis still lack, the cheapest first, within a budget of hours.
+"""The runs that cells of the thesis still lack, the empty and the cheapest first, within a budget of hours.
 
 Every run is made in a work folder, from which it goes on after an interruption; when it is finished, its small part is
 kept (results.py) and the folder goes. At the scale `smoke` nothing is kept: it only asks whether everything runs.
@@ -48,11 +48,16 @@ class Todo:
 
 
 def todo(tables: Sequence[str], scale: str, kept: Kept, again: bool = False, pairs: Sequence[str] = ()) -> list[Todo]:
-    """Runs without a kept result, the cheapest for a cell first; `again`: those of another version count as none."""
+    """Runs that cells lack: those of cells that have nothing first, then the cheapest for a cell.
+
+    A cell lacks a run of which nothing is kept unless it has a better one (`_lacks`). Results of another version count as
+    none with `again`. At the scale smoke every run is made.
+    """
     changes: dict[str, Any] = dict(parse_pairs(pairs))
     for key in changes:
         require(key in FREE, "thesis run", f"{key} would change the results; only {', '.join(sorted(FREE))} can be set")
     found: dict[str, Todo] = {}
+    first: set[str] = set()
     for table in tables:
         plan = cells.plan(table, scale)
         for job in plan.jobs:
@@ -61,12 +66,33 @@ def todo(tables: Sequence[str], scale: str, kept: Kept, again: bool = False, pai
                 continue
             mark = job.config.fingerprint()
             own = [cell for cell in cells.cells(table) if cell.key == (job.method, job.setting)]
+            if scale != SMOKE and not again:
+                states = {cell: cells.state(cell, kept) for cell in own}
+                own = [cell for cell, now in states.items() if _lacks(now, job)]
+                if any(states[cell].state == cells.NONE for cell in own):
+                    first.add(mark)
+            if not own:
+                continue
             if mark not in found:
                 changed = replace(job, config=job.config.with_values(**changes)) if changes else job
                 found[mark] = Todo(changed, table, {}, cost.seconds(job.config), cost.missing(job.config))
             found[mark].metrics |= dict.fromkeys(cell.metric for cell in own)
             found[mark].cells += len(own)
-    return sorted(found.values(), key=lambda one: (one.seconds / one.cells, one.table, one.job.folder))
+
+    def order(item: tuple[str, Todo]) -> tuple[bool, float, str, str]:
+        mark, one = item
+        return mark not in first, one.seconds / one.cells, one.table, one.job.folder
+
+    return [one for _, one in sorted(found.items(), key=order)]
+
+
+def _lacks(now: cells.State, job: Job) -> bool:
+    """Whether a run would tell more of a cell than what is kept of it: nothing, numbers without runs, less of a run."""
+    if now.state == cells.FULL:
+        return False
+    kept = [one for one in now.results if not one.copied]
+    lengths = [one.config.rounds * one.config.epochs for one in kept if one.seed == job.config.seed]
+    return max(lengths, default=0) < job.config.rounds * job.config.epochs
 
 
 def part_of(runs: Sequence[Todo], part: str) -> list[Todo]:
