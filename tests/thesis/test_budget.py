@@ -315,6 +315,8 @@ def test_the_estimate_grows_with_the_work() -> None:
     assert plain == pytest.approx(1 + 0.06e-3 * (100 * 5 * 480 + 24_000 / 3), rel=1e-6)
     assert seconds(epochs=10) > 5 * plain and seconds(method="pfedme") > 3 * plain
     assert seconds(method="ditto") > seconds() and seconds(model="twocnn") > 10 * plain
+    drawn = [seconds(method="fedcgan", model="cgan", data=f"dermamnist{end}", split="iid") - 1 for end in ("", "_64")]
+    assert drawn[1] == pytest.approx(drawn[0] * (64 / 28) ** 2)  # by their area
     assert [cost.told(s) for s in (5, 120, 7200, 200_000)] == ["5 s", "2 min", "2 hours", "2 days"]
 
 

@@ -33,6 +33,10 @@ MILLISECONDS = {
 """One training step of one row on one core, batches of 10, as measured; a model that is not named takes 1."""
 WIDTHS = {"resnet9": 64, "resnet10": 64, "resnet18": 64, "smallconv": 16, "cvae": 16, "cgan": 16}
 """The width a model was measured with; the time grows with its square or less, taken as linear in between."""
+SIDES = {"smallconv": 28, "cvae": 28, "cgan": 28, "resnet10": 32}
+"""The side of the pictures a model was measured with; the time grows with their area. Others are taken as they are."""
+PICTURES = {"cifar10": 32, "cifar100": 32, "tinyimagenet": 64}
+"""The side of pictures that is not 28 and not told by the name's end, as in dermamnist_64."""
 PASSES = {
     "apfl": 2.0,
     "superfed-mm": 1.5,
@@ -69,7 +73,7 @@ def seconds(config: RunConfig) -> float:
     rows, clients = _size(config)
     train = rows / clients * (1 - config.test - config.validation)
     choices = config.choices()
-    each = _milliseconds(str(choices["model"])) / 1000
+    each = _milliseconds(str(choices["model"]), _side(config.data)) / 1000
     cohort = config.plan().size(clients)
     steps = config.rounds * cohort * _trained(config, train)
     points = len(config.lambdas()) if config.algorithm().client.deploys.kind == LINE else 1
@@ -105,10 +109,16 @@ def _trained(config: RunConfig, train: float) -> float:
     return rows * known
 
 
-def _milliseconds(model: str) -> float:
+def _milliseconds(model: str, side: int) -> float:
     kind, _, width = model.partition(":")
     times = int(width) / WIDTHS.get(kind, int(width)) if width.isdecimal() else 1.0
-    return MILLISECONDS.get(kind, 1.0) * times
+    return MILLISECONDS.get(kind, 1.0) * times * (side / SIDES.get(kind, side)) ** 2
+
+
+def _side(data: str) -> int:
+    """The side of the pictures of a data set, by its name."""
+    name, _, side = data.rpartition("_")
+    return int(side) if name and side.isdecimal() else PICTURES.get(data, 28)
 
 
 def told(total: float) -> str:
