@@ -27,7 +27,7 @@ from fedchord.mixing.static import BySize
 from fedchord.models import SmallConvNet, TwoNN
 from fedchord.servers.step import Step
 from fedchord.synthetic.judge import judge
-from fedchord.synthetic.learn import Judge, judged, learn, move, moved
+from fedchord.synthetic.learn import Judge, Learnt, _learn, judged, learn, move, moved
 from fedchord.synthetic.quality import pick, reference
 from fedchord.synthetic.set import SyntheticSet
 from fedchord.synthetic.traffic import traffic
@@ -43,6 +43,32 @@ def real(spc: int = 10, key: int = 3) -> Batch:
 
 
 # -- the recipe ----------------------------------------------------------------------------------------------------
+
+
+def test_a_network_that_died_learns_again_at_half_the_rate():
+    """A dead network says the same of every row: its loss is the entropy of the labels."""
+    rows, key = real(), 11
+    slower = [learned(Judge("twonn", lr=12.8 / 2**halving), rows, 10, key) for halving in range(5)]
+    assert slower[0].loss == pytest.approx(math.log(10), abs=0.02) and slower[4].loss < math.log(10) / 2
+    first = next(one for one in slower if one.loss < math.log(10) / 2)
+    found = learn(Judge("twonn", lr=12.8), rows, 10, key)
+    assert found.loss == first.loss and torch.equal(found.model["theta"], first.model["theta"])
+    usual = learn(Judge("twonn"), rows, 10, key)  # one that learnt is left alone
+    assert torch.equal(usual.model["theta"], learned(Judge("twonn"), rows, 10, key).model["theta"])
+
+
+def test_what_cannot_be_learnt_ends_and_the_least_loss_counts():
+    alike = {"x": torch.zeros(20, 64), "y": torch.arange(20) % 2}
+    found = learn(Judge("twonn", steps=5), alike, 10, 1)
+    tried = [learned(Judge("twonn", steps=5, lr=0.1 / 2**halving), alike, 10, 1).loss for halving in range(5)]
+    assert found.loss == min(tried) and found.loss > math.log(2) / 2
+    linear = learn(Judge("logreg", steps=5), alike, 10, 1)  # cannot die
+    assert linear.loss == learned(Judge("logreg", steps=5), alike, 10, 1).loss
+
+
+def learned(recipe: Judge, rows: Batch, classes: int, key: int) -> Learnt:
+    """One training at the rate of the recipe."""
+    return _learn(recipe, rows, classes, key, recipe.pace(tuple(rows["x"].shape[1:]))[1])
 
 
 def test_the_recipe_is_a_plain_loop_of_torch():

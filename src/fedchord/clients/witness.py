@@ -90,7 +90,6 @@ class Witness(SamplesRule):
     zoom: float = 0.0
     shift: float = 0.1
     min_rows: int = 0
-    begin: float = 0.0
     apart: bool = False
     hidden: Hiding | None = field(default=None, init=False, repr=False)
 
@@ -99,7 +98,7 @@ class Witness(SamplesRule):
             check.whole("Witness", name, getattr(self, name), low)
         check.one_of("Witness", "match", self.match, FEATURES)
         check.between("Witness", "turn", self.turn, 0, 180)
-        for name in ("zoom", "shift", "begin"):
+        for name in ("zoom", "shift"):
             check.below("Witness", name, getattr(self, name), 1)
 
     def unhidden(self) -> str:
@@ -119,8 +118,6 @@ class Witness(SamplesRule):
 
     def opening(self, task: Task, key: int) -> Tensors:
         shared = moving.opening("Witness", task, self.spc, key)
-        if self.begin:
-            shared = {"x": (0.5 + self.begin * rng.normal(key, tuple(shared["x"].shape), task.device)).clamp(0, 1)}
         return shared | {"first": _marks(shared["x"])} if self.apart else shared
 
     def synthesise(self, task: Task, shared: Tensors, key: int) -> Batch:
