@@ -5,9 +5,9 @@ SGD with momentum on batches of `batch` rows for `steps` steps; in step t of T t
 `clip`. Pictures are moved by up to `shift` of their side in each direction, each row on its own, and the border is
 filled with the smallest value of the picture.
 
-A network can die: bright rows and a long first step leave no unit alive, and it says the same of every row ever after. One
-whose loss on its rows ends above half the entropy of their labels learns again, from the same start, at half the rate, up
-to four times; the one of lowest loss counts.
+A network can die: bright rows and a long first step leave no unit alive, and it says the same of every row ever after.
+One whose loss on its rows ends above half the entropy of their labels learns again, from the same start, at half the
+rate, up to four times; the one of lowest loss counts.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class Todo:
 def todo(tables: Sequence[str], scale: str, kept: Kept, again: bool = False, pairs: Sequence[str] = ()) -> list[Todo]:
     """Runs that cells lack: those of cells that have nothing first, then the cheapest for a cell.
 
-    A cell lacks a run of which nothing is kept unless it has a better one (`_lacks`). Results of another version count as
-    none with `again`. At the scale smoke every run is made.
+    A cell lacks a run of which nothing is kept unless it has a better one (`_lacks`). Results of another version count
+    as none with `again`. At the scale smoke every run is made.
     """
     changes: dict[str, Any] = dict(parse_pairs(pairs))
     for key in changes:
