@@ -37,7 +37,8 @@ FREE = INDIFFERENT - {"out"}
 
 @dataclass
 class Todo:
-    """A run that is to be made: whose it is, which metrics of clients are kept, how long, for how many cells."""
+    """A run that is to be made: whose it is, which metrics of clients are kept, how long, for how many cells, and
+    whether one of these has nothing."""
 
     job: Job
     table: str
@@ -45,6 +46,7 @@ class Todo:
     seconds: float
     missing: list[str]
     cells: int = 0
+    empty: bool = False
 
 
 def todo(tables: Sequence[str], scale: str, kept: Kept, again: bool = False, pairs: Sequence[str] = ()) -> list[Todo]:
@@ -57,7 +59,6 @@ def todo(tables: Sequence[str], scale: str, kept: Kept, again: bool = False, pai
     for key in changes:
         require(key in FREE, "thesis run", f"{key} would change the results; only {', '.join(sorted(FREE))} can be set")
     found: dict[str, Todo] = {}
-    first: set[str] = set()
     for table in tables:
         plan = cells.plan(table, scale)
         for job in plan.jobs:
@@ -66,11 +67,9 @@ def todo(tables: Sequence[str], scale: str, kept: Kept, again: bool = False, pai
                 continue
             mark = job.config.fingerprint()
             own = [cell for cell in cells.cells(table) if cell.key == (job.method, job.setting)]
+            states = {cell: cells.state(cell, kept) for cell in own}
             if scale != SMOKE and not again:
-                states = {cell: cells.state(cell, kept) for cell in own}
-                own = [cell for cell, now in states.items() if _lacks(now, job)]
-                if any(states[cell].state == cells.NONE for cell in own):
-                    first.add(mark)
+                own = [cell for cell in own if _lacks(states[cell], job)]
             if not own:
                 continue
             if mark not in found:
@@ -78,12 +77,8 @@ def todo(tables: Sequence[str], scale: str, kept: Kept, again: bool = False, pai
                 found[mark] = Todo(changed, table, {}, cost.seconds(job.config), cost.missing(job.config))
             found[mark].metrics |= dict.fromkeys(cell.metric for cell in own)
             found[mark].cells += len(own)
-
-    def order(item: tuple[str, Todo]) -> tuple[bool, float, str, str]:
-        mark, one = item
-        return mark not in first, one.seconds / one.cells, one.table, one.job.folder
-
-    return [one for _, one in sorted(found.items(), key=order)]
+            found[mark].empty |= any(states[cell].state == cells.NONE for cell in own)
+    return sorted(found.values(), key=lambda one: (not one.empty, one.seconds / one.cells, one.table, one.job.folder))
 
 
 def _lacks(now: cells.State, job: Job) -> bool:
