@@ -81,7 +81,7 @@ def run(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A run key that changes no result.")
     ] = None,
 ) -> None:
-    """Make the runs that cells still lack, the cheapest for a cell first, and keep their small results.
+    """Make the runs that cells still lack, empty cells and cheap ones first, and keep their small results.
 
     It goes on after any interruption: what is kept is not run again, and an unfinished run continues. Runs whose files
     are missing are named and left out. The scale smoke keeps nothing.
