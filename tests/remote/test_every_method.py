@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.alone import each_alone, everyone_alone
 from helpers.remote import QUICK, assert_same_memory, assert_same_state, direct, plan_of, simulated
 
 from fedchord import catalog
-from fedchord.evaluation.evaluate import evaluate
 from fedchord.evaluation.fitted import Fitted
 from fedchord.evaluation.sweep import sweep
 from fedchord.remote.asking import Service
@@ -27,9 +27,9 @@ def test_every_method_ends_with_the_bits_of_the_simulator(name, tmp_path):
     assert_same_memory(transport.nodes, last)
     fitted = Fitted.of(last)
     if samples:
-        known, _ = judge(fitted, plan.config.judged_by())
+        known, _ = judge(fitted, plan.config.judged_by(), ask=everyone_alone)
     else:
-        known = evaluate(fitted)
+        known = each_alone(fitted)
     assert run.evaluation.clients == known.clients
     for metric, values in known.per_client.items():
         assert torch.equal(run.evaluation.per_client[metric], values.double()), metric
@@ -58,7 +58,7 @@ def test_the_mean_of_the_last_models_is_that_of_the_simulator(name, phases, tmp_
     fitted = Fitted.of(last)
     if phases == 1:  # in two, sums are of products that are rounded elsewhere
         assert_same_state(run.fitted.state, fitted.state)
-        known = evaluate(fitted).per_client
+        known = each_alone(fitted).per_client
         assert all(torch.equal(run.evaluation.per_client[metric], values.double()) for metric, values in known.items())
     mean = run.fitted.state.broadcast["theta"]
     assert torch.allclose(mean, fitted.state.broadcast["theta"], atol=1e-6)
