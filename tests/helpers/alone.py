@@ -13,7 +13,9 @@ from fedchord.evaluation.fitted import Fitted
 def each_alone(fitted: Fitted, metrics: tuple[str, ...] | None = None) -> Evaluation:
     """What every client measures with the model it deploys."""
     names, clients = metrics or fitted.work.task.objective.metrics, fitted.clients("test")
-    return merged(fitted, "test", names, [measured(fitted, [client], "test", names) for client in clients], len(clients))
+    return merged(
+        fitted, "test", names, [measured(fitted, [client], "test", names) for client in clients], len(clients)
+    )
 
 
 def everyone_alone(task, federation, model, split="test", metrics=None, executor=None):
