@@ -40,7 +40,23 @@ def test_sets_are_judged_compared_and_not_judged_twice(done):
     again = invoke("synth", "judge", str(done), *JUDGES, "--format", "csv")
     assert again.exit_code == 0 and {file: file.read_text() for file in kept} == kept
     first = next(iter(json.loads(kept[done / "0.1-1" / "judges.json"]).values()))
-    assert set(first) == {f"test {name} {seed}" for name in ("logreg", "twonn") for seed in (0, 1)}
+    names = [f"test {name} {seed}" for name in ("logreg", "twonn") for seed in (0, 1)]
+    assert set(first) == {*names, *(f"{name} balanced-accuracy" for name in names)}
+
+
+def test_every_class_can_count_alike(done):
+    """The table by hand from what is kept, and nothing is learnt again."""
+    plain, fair = (
+        invoke("synth", "judge", str(done / "0.1-1"), *JUDGES, "--metric", metric, "--format", "csv")
+        for metric in ("top1", "balanced-accuracy")
+    )
+    assert plain.exit_code == fair.exit_code == 0
+    assert "top-1 in percent" in plain.output and "balanced accuracy in percent" in fair.output
+    (line,) = csv.DictReader(fair.output.splitlines()[:2])
+    kept = next(iter(json.loads((done / "0.1-1" / "judges.json").read_text()).values()))
+    for name in ("logreg", "twonn"):
+        draws = [kept[f"test {name} {seed} balanced-accuracy"] for seed in (0, 1)]
+        assert float(line[name].split()[0]) == pytest.approx(100 * sum(draws) / 2, abs=0.006)
 
 
 def test_as_many_real_rows_can_be_the_reference(done):
@@ -62,6 +78,7 @@ def test_mistakes_are_told_in_one_line(done):
         (["--rows", "official"], "digits has no official test rows; use --rows test"),
         (["--rows", "some"], "rows must be"),
         (["--seeds", "0", "--rows", "test"], "seeds must be"),
+        (["--metric", "loss", "--rows", "test"], "metric must be"),
         ([*JUDGES, "--against", "fedcvae"], "fedcvae"),
         ([*JUDGES, "--format", "pdf"], "format"),
     ):

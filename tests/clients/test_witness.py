@@ -279,6 +279,47 @@ def test_apart_clients_condense_alone():
         assert error(found[held], expected[held]) < 5e-6
 
 
+@pytest.mark.parametrize("heed", [0.0, 0.7])
+def test_apart_clients_can_heed_each_other(heed):
+    """Autograd on ||mu_iv - nu_iv||^2 + h ||nu_v - nu_iv||^2, nu_v fixed, over the samples that are no longer where
+    they began; where all are there the second part is nothing."""
+    federation = split("digits", 0.5, clients=3)
+    rule = Witness(spc=6, iterations=0, apart=True, heed=heed, **STEADY)
+    task, info = task_of("digits", federation), RoundInfo(0, 1, 3, 3, 0.1, 1, key=rng.key(5, "server", 0))
+    shared = rule.opening(task, rng.key(5, "model"))
+    x = shared["x"].clone()
+    x[:5, 1:4] = 1 - x[:5, 1:4]  # of five classes samples 1 to 3 have moved, one of each client
+    model = task.fresh(rng.fold(rng.fold(info.key, 1), 0))
+    module = network("digits")
+    module.load_state_dict(task.state_dict(model["theta"], model["buffers"]))
+    body = module.body.double().eval()
+    inputs = federation.inputs
+    for client in range(3):
+        stream = ClientStream(federation, client, 64, 7)
+        upload, _, _ = local_round(rule, task, rule.local(Training()), shared | {"x": x}, {}, stream, info, client, 3)
+        batch = federation.batch(federation.train[client])
+        u = x[:, client::3].double().requires_grad_()
+        loss = 0.0
+        for v in batch["y"].unique().tolist():
+            low, width = inputs.low, inputs.high - inputs.low
+            mu, nu = body(batch["x"][batch["y"] == v].double()).mean(0), body(low + width * u[v]).mean(0)
+            loss = loss + ((mu - nu) ** 2).sum() * 2 / 2
+            if v < 5:
+                everyones = body(low + width * x[v, 1:4].double()).mean(0).detach()
+                loss = loss + heed * ((everyones - nu) ** 2).sum() * 2 / 2
+        expected = torch.autograd.grad(loss, u)[0]
+        held = upload.mix["den"][:, client] > 0
+        found = upload.mix["num"][held, client::3] / upload.mix["den"][held, client::3].reshape(-1, 2, 1, 1, 1)
+        assert error(found, expected[held]) < 5e-6
+
+
+def test_heeding_others_needs_samples_of_ones_own():
+    with pytest.raises(FedchordError, match="heed is for clients that condense apart"):
+        Witness(heed=0.5)
+    with pytest.raises(FedchordError, match="heed"):
+        Witness(apart=True, heed=-1.0)
+
+
 def test_apart_samples_of_absent_classes_are_replaced_by_others_of_the_class():
     """Two clients, each with half of the classes but for one that both have and one that nobody has."""
     federation = split("digits", 100.0, clients=2)

@@ -59,7 +59,10 @@ def test_official_rows_are_those_of_the_data(made, digits):
     held = replace(digits, holdout={"x": batch["x"], "y": batch["y"]})
     learnt = learn(Judge("twonn"), made.batch, 10, 3)
     outputs = learnt.task.outputs(learnt.model["theta"], learnt.model["buffers"], batch)
-    assert measured(learnt, held, "official") == pytest.approx(float((outputs.argmax(1) == batch["y"]).double().mean()))
+    answers, labels = outputs.argmax(1), batch["y"]
+    recalls = [float((answers[labels == v] == v).double().mean()) for v in labels.unique()]
+    expected = {"top1": float((answers == labels).double().mean()), "balanced-accuracy": sum(recalls) / len(recalls)}
+    assert measured(learnt, held, "official") == pytest.approx(expected) and len(set(expected.values())) == 2
     with pytest.raises(FedchordError, match="digits has no official test rows; use --rows test"):
         measured(learnt, replace(digits, holdout=None), "official")
 
@@ -85,10 +88,25 @@ def test_what_was_found_is_kept_and_belongs_to_its_set(tmp_path: Path, made, dig
     picked = pick(digits, 3, rng.key(5, "upper"))
     assert real == verdicts(PANEL, SyntheticSet(picked.x, picked.y, 0.0, 1.0, 10), digits, {})
     assert len(json.loads((tmp_path / FILE).read_text())) == 3  # two sets, and real rows
-    here = {f"{PANEL.rows} {name} {seed}": one for name, found in second.items() for seed, one in enumerate(found)}
+    before = len(learned)
+    fair = replace(PANEL, metric="balanced-accuracy")
+    here = named(second) | named(judge_folder(fair, tmp_path, digits), " balanced-accuracy")
+    there = named(real) | named(judge_folder(fair, tmp_path, digits, real=5), " balanced-accuracy")
+    assert len(learned) == before  # one training is measured by both
     assert judges.kept_verdicts(tmp_path) == here and judges.kept_verdicts(tmp_path / "nowhere") == {}
-    there = {f"{PANEL.rows} {name} {seed}": one for name, found in real.items() for seed, one in enumerate(found)}
     assert judges.kept_verdicts(tmp_path, 5) == there != here and judges.kept_verdicts(tmp_path, 6) == {}
+
+
+def named(found: dict[str, list[float]], metric: str = "") -> dict[str, float]:
+    """Verdicts by the names under which they are kept."""
+    return {f"{PANEL.rows} {name} {n}{metric}": one for name, values in found.items() for n, one in enumerate(values)}
+
+
+def test_a_set_judged_before_by_one_metric_is_learnt_again_for_another(made, digits):
+    known = {f"test {name} {seed}": 0.5 for name in PANEL.classifiers for seed in (0, 1)}
+    assert verdicts(PANEL, made, digits, known) == {"logreg": [0.5, 0.5], "twonn": [0.5, 0.5]}
+    fair = replace(PANEL, metric="balanced-accuracy")
+    assert verdicts(fair, made, digits, known) == verdicts(fair, made, digits, {})
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"a": 3}'])
@@ -112,7 +130,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path, made, digits, monkey
     with pytest.raises(KeyboardInterrupt):
         judge_folder(PANEL, tmp_path, digits)
     (kept,) = json.loads((tmp_path / FILE).read_text()).values()
-    assert list(kept) == ["test logreg 0", "test logreg 1"]
+    assert list(kept) == [f"test logreg {seed}{by}" for seed in (0, 1) for by in ("", " balanced-accuracy")]
 
 
 def test_the_usual_judges_follow_the_shape():
@@ -127,6 +145,7 @@ def test_mistakes_are_told():
         ({"classifiers": ("cgan",)}, "draws samples"),
         ({"seeds": 0}, "seeds"),
         ({"rows": "all"}, "rows"),
+        ({"metric": "loss"}, "metric"),
     ):
         with pytest.raises(FedchordError, match=words):
             Panel(**wrong)

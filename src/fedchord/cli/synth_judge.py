@@ -21,6 +21,9 @@ def judge(
     ] = None,
     seeds: Annotated[int, typer.Option(help="How often each classifier is drawn.")] = 3,
     rows: Annotated[str, typer.Option(help="official (test rows), or clients' validation or test.")] = "official",
+    metric: Annotated[
+        str, typer.Option(help="top1, or balanced-accuracy: the mean over classes of the share that is recognised.")
+    ] = "top1",
     real: Annotated[bool, typer.Option(help="As many real training rows beside, under the same judges.")] = False,
     against: Annotated[
         str | None, typer.Option(help="The reference of paired differences: a method, a label, a run folder, or real.")
@@ -37,6 +40,7 @@ def judge(
       fedchord synth judge runs/disc --classifier smallconv --classifier twocnn --seeds 1 --rows validation
       fedchord synth judge runs/disc --against fedcgan --real
       fedchord synth judge runs/disc --against real      as many real rows are the reference
+      fedchord synth judge runs/disc --metric balanced-accuracy      every class counts alike
     """
     from fedchord.check import one_of
     from fedchord.cli.synth import sets
@@ -51,7 +55,7 @@ def judge(
     keep_freed_memory()
     here, finished, found, beside = sets(runs), [], {}, {}
     drawn: dict[tuple[str, int, int], Verdicts] = {}  # real rows are the same for all methods on one problem
-    panel = Panel(tuple(classifier or usual(here[0][2].shape)), seeds, rows)
+    panel = Panel(tuple(classifier or usual(here[0][2].shape)), seeds, rows, metric)
     for place, config, made in here:
         finished.append(read(place))
         federation = config.federation()

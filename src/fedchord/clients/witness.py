@@ -70,7 +70,14 @@ class Witness(SamplesRule):
     departs: random networks instead of ones near a model that the server trains). Sample s of a class belongs to client
     s modulo the number of clients, nu_iv is the mean over its own samples, and their gradient is its alone; what it
     sends of others is zero. Samples whose owner has no row of their class never move, and in the end the others of the
-    class stand in their place.
+    class stand in their place. With `heed` h above 0 clients that condense apart heed each other, as in FedAF (Wang et
+    al., 2024),
+
+        E_i(u, v) = -<phi_t(u), mu_iv - nu_iv + h (nu_v - nu_iv)>,
+
+    nu_v the mean over all samples of the class that have moved, the others' too (departs: means of random features on
+    the broadcast set, where FedAF has mean logits of the server's model under a sliced Wasserstein distance; no soft
+    labels).
 
     With rows hidden (`hiding`), the norm of a row's features, all networks together, is at most C, real and synthetic
     ones alike. Sums and counts begin with noise of std sqrt(2) z C and sqrt(2) z, so that both together are the
@@ -91,6 +98,7 @@ class Witness(SamplesRule):
     shift: float = 0.1
     min_rows: int = 0
     apart: bool = False
+    heed: float = 0.0
     hidden: Hiding | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -100,6 +108,9 @@ class Witness(SamplesRule):
         check.between("Witness", "turn", self.turn, 0, 180)
         for name in ("zoom", "shift"):
             check.below("Witness", name, getattr(self, name), 1)
+        check.at_least("Witness", "heed", self.heed, 0)
+        told = "heed is for clients that condense apart: set method.apart=true"
+        check.require(self.apart or not self.heed, "Witness", told)
 
     def unhidden(self) -> str:
         told = "its batches are no Poisson sample: set method.iterations=0, by which every row is read once"
@@ -174,7 +185,7 @@ class Witness(SamplesRule):
         held = visit.task.some(counts > 0)  # of other classes nothing is sent
         slope, apart = torch.zeros_like(x), torch.zeros_like(counts)
         for network in range(self.networks):
-            pulled, square = self._slope(trained, visit, network, x[held], means[network][held])
+            pulled, square = self._slope(trained, visit, network, held, means[network][held])
             slope[held] += pulled / self.networks
             apart[held] += square / self.networks
         weight = counts / total
@@ -196,9 +207,11 @@ class Witness(SamplesRule):
         noise = 0.0 if self.hidden is None else 4 * math.sqrt(2) * self.hidden.course.noise
         return max(self.min_rows, noise)
 
-    def _slope(self, trained: Tensors, visit: Visit, network: int, x: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
+    def _slope(
+        self, trained: Tensors, visit: Visit, network: int, held: Tensor | slice, means: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The gradient of the energies at the samples of some classes, and ||mu - nu||^2 of each class."""
-        inputs = moving.described(visit.task)
+        inputs, x = moving.described(visit.task), visit.shared["x"][held]
 
         def phi(samples: Tensors) -> Tensor:
             return self.phi(trained, visit, network, inputs.from_unit(samples["u"].flatten(0, 1)))
@@ -208,7 +221,13 @@ class Witness(SamplesRule):
         mine = self._mine(visit) if self.apart else None
         nu = of_class.mean(1) if mine is None else (of_class * mine[:, None]).sum(1) / mine.sum()
         witness = means - nu
-        return pull(-witness.repeat_interleave(x.shape[1], 0))["u"], witness.square().sum(1)
+        pulling = witness + self.heed * (self._everyones(visit, held, of_class, nu) - nu) if self.heed else witness
+        return pull(-pulling.repeat_interleave(x.shape[1], 0))["u"], witness.square().sum(1)
+
+    def _everyones(self, visit: Visit, held: Tensor | slice, of_class: Tensor, nu: Tensor) -> Tensor:
+        """The mean features of all samples of a class that have moved; the client's own where none has."""
+        moved = (_marks(visit.shared["x"]) != visit.shared["first"])[held].to(of_class)[:, :, None]
+        return torch.where(moved.any(1), (of_class * moved).sum(1) / moved.sum(1).clamp_min(1), nu)
 
     def phi(self, trained: Tensors, visit: Visit, network: int, x: Tensor) -> Tensor:
         """The features of rows, varied as the round says."""

@@ -129,7 +129,8 @@ def _pairs_with_real(groups: Sequence[Group], found: Found, real: Found) -> dict
 def _notes(panel: Panel, against: str | None) -> list[str]:
     where = "the official test rows" if panel.rows == "official" else f"clients' {panel.rows} rows, mean over clients"
     draws = f"{panel.seeds} draw{'s' * (panel.seeds > 1)} of each classifier"
-    notes = [f"top-1 in percent on {where}, mean (std over seeds); {draws}; all: mean over classifiers"]
+    what = {"top1": "top-1"}.get(panel.metric, panel.metric.replace("-", " "))
+    notes = [f"{what} in percent on {where}, mean (std over seeds); {draws}; all: mean over classifiers"]
     if against is not None:
         other = "as many real rows" if against == REAL else against
         notes.append(

@@ -25,17 +25,20 @@ FILE = "judges.json"
 PICTURES, OTHERS = ("smallconv", "twonn", "leafconv"), ("twonn", "logreg")
 """The usual judges: of pictures of 16 pixels or more, and of smaller ones and vectors."""
 ROWS = ("official", "validation", "test")
-METRIC = "top1"
+METRICS = ("top1", "balanced-accuracy")
+"""What a judge's answers are measured by: the share of rows, or the mean over classes of the share of their rows, which
+is not raised by naming the most frequent class."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Which classifiers judge, how often each is drawn, and on which rows: the official test rows, or the clients'
-    validation or test rows (mean over clients)."""
+    """Which classifiers judge, how often each is drawn, by which metric, and on which rows: the official test rows, or
+    the clients' validation or test rows (mean over clients)."""
 
     classifiers: tuple[str, ...] = PICTURES
     seeds: int = 3
     rows: str = "official"
+    metric: str = METRICS[0]
 
     def __post_init__(self) -> None:
         check.require(len(self.classifiers) > 0, "judges", "name at least one classifier")
@@ -45,6 +48,7 @@ class Panel:
             Judge(name)
         check.whole("judges", "seeds", self.seeds, 1)
         check.one_of("judges", "rows", self.rows, ROWS)
+        check.one_of("judges", "metric", self.metric, METRICS)
 
     def judges(self) -> Iterator[tuple[str, int]]:
         """Classifier and seed of every judge."""
@@ -63,25 +67,31 @@ Verdicts = dict[str, list[float]]
 
 
 def verdicts(panel: Panel, made: SyntheticSet, federation: Federation, known: dict[str, float]) -> Verdicts:
-    """What every judge finds; those in `known` are taken from there, the others are added to it."""
+    """What every judge finds; those in `known` are taken from there, the others are added to it, by every metric."""
     found: Verdicts = {}
     for classifier, seed in panel.judges():
         name = f"{panel.rows} {classifier} {seed}"
-        if name not in known:
+        if _by(panel.metric, name) not in known:
             learnt = learn(Judge(classifier), made.batch, made.classes, rng.key(seed, "judge"))
-            known[name] = measured(learnt, federation, panel.rows)
-        found.setdefault(classifier, []).append(known[name])
+            known |= {_by(metric, name): value for metric, value in measured(learnt, federation, panel.rows).items()}
+        found.setdefault(classifier, []).append(known[_by(panel.metric, name)])
     return found
 
 
-def measured(learnt: Learnt, federation: Federation, rows: str) -> float:
-    """The accuracy of a classifier on the official test rows, or the clients' mean."""
+def _by(metric: str, name: str) -> str:
+    """The name under which a judge's verdict by a metric is kept."""
+    return name if metric == METRICS[0] else f"{name} {metric}"
+
+
+def measured(learnt: Learnt, federation: Federation, rows: str) -> dict[str, float]:
+    """The accuracies of a classifier on the official test rows, or the clients' means."""
     if rows != "official":
-        return everyone(learnt.task, federation, learnt.model, rows, (METRIC,))[0][METRIC]["mean"]
-    found = official(learnt, federation)
-    if found is None:
+        found = everyone(learnt.task, federation, learnt.model, rows, METRICS)[0]
+        return {metric: found[metric]["mean"] for metric in METRICS}
+    whole = official(learnt, federation, METRICS)
+    if whole is None:
         raise check.fail("judges", f"{federation.name} has no official test rows; use --rows test")
-    return found[METRIC]
+    return whole
 
 
 def judge_folder(panel: Panel, folder: Path, federation: Federation, real: int | None = None) -> Verdicts:
@@ -98,6 +108,7 @@ def judge_folder(panel: Panel, folder: Path, federation: Federation, real: int |
         return verdicts(panel, made, federation, known)
     finally:
         if len(known) > before:
+            kept[mark] = {name: value for name, value in known.items() if value == value}  # all but undefined ones
             write_text(folder / FILE, json.dumps(kept, indent=1) + "\n")
 
 

@@ -67,8 +67,9 @@ def utility(learnt: Learnt, federation: Federation) -> Utility:
     return Utility(means, spreads, official(learnt, federation), learnt.loss)
 
 
-def official(learnt: Learnt, federation: Federation) -> Numbers | None:
-    """A classifier's metrics on the official test rows, as one set; None if the data have none."""
+def official(learnt: Learnt, federation: Federation, metrics: tuple[str, ...] = ()) -> Numbers | None:
+    """A classifier's metrics (the usual ones unless named) on the official test rows, as one set; None if the data have
+    none."""
     if federation.holdout is None:
         return None
     task, parts = learnt.task, []
@@ -77,5 +78,5 @@ def official(learnt: Learnt, federation: Federation) -> Numbers | None:
         outputs = task.outputs(learnt.model["theta"], learnt.model["buffers"], batch)
         parts.append(task.objective.predictions(outputs, batch))
     scores, labels = (torch.cat(column) for column in zip(*parts, strict=True))
-    found = by_client(task.objective.metrics, scores, labels, torch.tensor([0, len(labels)]))
+    found = by_client(metrics or task.objective.metrics, scores, labels, torch.tensor([0, len(labels)]))
     return {name: float(value[0]) for name, value in found.items()}
