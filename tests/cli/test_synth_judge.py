@@ -45,7 +45,7 @@ def test_sets_are_judged_compared_and_not_judged_twice(done):
 
 
 def test_every_class_can_count_alike(done):
-    """The table by hand from what is kept, and nothing is learnt again."""
+    """The table by hand from what is kept."""
     plain, fair = (
         invoke("synth", "judge", str(done / "0.1-1"), *JUDGES, "--metric", metric, "--format", "csv")
         for metric in ("top1", "balanced-accuracy")

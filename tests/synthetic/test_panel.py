@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedchord import rng
 from fedchord.check import FedchordError
@@ -31,14 +33,16 @@ def made(digits) -> SyntheticSet:
     return SyntheticSet(real.x, real.y, 0.0, 1.0, 10)
 
 
-def by_hand(made: SyntheticSet, federation, classifier: str, seed: int, part: str) -> float:
-    """The mean over clients of the accuracy of a classifier trained by the recipe."""
+def by_hand(made: SyntheticSet, federation, classifier: str, seed: int, part: str, fair: bool = False) -> float:
+    """The mean over clients of the accuracy, or of that of each class, of a classifier trained by the recipe."""
     learnt = learn(Judge(classifier), {"x": made.x, "y": made.y}, 10, rng.key(seed, "judge"))
     hits = []
     for client in range(federation.num_clients):
         batch = federation.batch(federation.part(part)[client])
         outputs = learnt.task.outputs(learnt.model["theta"], learnt.model["buffers"], batch)
-        hits.append(float((outputs.argmax(1) == batch["y"]).double().mean()))
+        right = (outputs.argmax(1) == batch["y"]).double()
+        each = [right[batch["y"] == v].mean() for v in batch["y"].unique()]
+        hits.append(float(torch.stack(each).mean() if fair else right.mean()))
     return sum(hits) / len(hits)
 
 
@@ -49,6 +53,8 @@ def test_every_judge_is_the_recipe_with_its_own_seed(made, digits, part):
     for classifier, values in found.items():
         assert values == pytest.approx([by_hand(made, digits, classifier, seed, part) for seed in (0, 1)])
     assert any(first != second for first, second in found.values())
+    fair = verdicts(replace(PANEL, rows=part, metric="balanced-accuracy"), made, digits, {})
+    assert fair["logreg"][0] == pytest.approx(by_hand(made, digits, "logreg", 0, part, fair=True))
     means = [(a + b) / 2 for a, b in found.values()]
     assert overall(found) == pytest.approx((means[0] + means[1]) / 2)
 
@@ -95,6 +101,19 @@ def test_what_was_found_is_kept_and_belongs_to_its_set(tmp_path: Path, made, dig
     assert len(learned) == before  # one training is measured by both
     assert judges.kept_verdicts(tmp_path) == here and judges.kept_verdicts(tmp_path / "nowhere") == {}
     assert judges.kept_verdicts(tmp_path, 5) == there != here and judges.kept_verdicts(tmp_path, 6) == {}
+
+
+def test_what_is_undefined_is_not_kept(tmp_path: Path, made, digits):
+    """Clients with one class each have no balanced accuracy; the file keeps the other metric and can be read."""
+    y = digits.columns["y"]
+    rows = [part[y[part] == client] for client, part in enumerate(digits.test)]
+    alone = replace(digits, test=type(digits.test).of(rows))
+    save(made, tmp_path / SET)
+    one = Panel(("logreg",), seeds=1, rows="test", metric="balanced-accuracy")
+    assert math.isnan(judge_folder(one, tmp_path, alone)["logreg"][0])
+    assert list(judges.kept_verdicts(tmp_path)) == ["test logreg 0"]
+    plain = replace(one, metric="top1")
+    assert judge_folder(plain, tmp_path, alone) == verdicts(plain, made, alone, {})
 
 
 def named(found: dict[str, list[float]], metric: str = "") -> dict[str, float]:
